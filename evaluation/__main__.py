@@ -1,7 +1,5 @@
 """`python -m evaluation`: the figures of one half of the questions; those of the test half are never listed."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import re

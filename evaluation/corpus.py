@@ -1,7 +1,5 @@
 """The documents, questions and claims, and the fixed rule that splits the questions in two."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables written and damaged by rule, each with the cells that a reader should find again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """Turn Markdown of headings, paragraphs and tables into PDF and DOCX files with pages and styles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from io import BytesIO

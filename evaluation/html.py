@@ -1,7 +1,5 @@
 """How much of a web page's main content is kept, and how much of the rest: precision and recall of word shingles."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

@@ -5,13 +5,12 @@ question's words are weighted by how rare they are in the document, an identifie
 the share of the weight that the best passage holds, plus the similarity of the best chunk, must reach a limit.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from task.search.answers import FUNCTION_WORDS, NOT_FOUND, statements
 from task.search.passages import Passage
@@ -42,7 +41,7 @@ class Rarity:
     counts: Counter[str]
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Rarity:
+    def of(cls, texts: Sequence[str]) -> Self:
         return cls(len(texts), Counter(stem for text in texts for stem in set(_stems(text))))
 
     def weight(self, stem: str) -> float:

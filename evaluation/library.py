@@ -1,7 +1,5 @@
 """Ask questions without naming a document, over all documents at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

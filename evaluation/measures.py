@@ -1,7 +1,5 @@
 """Means with 95 % bootstrap intervals, and differences of pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Where an answer is in a document, and which chunks hold it."""
 
-from __future__ import annotations
-
 from task.search.answers import literal
 from task.search.chunks import Chunk, ChunkedDocument
 

@@ -1,7 +1,5 @@
 """The figures as Markdown, without the text of any question unless requested."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 

@@ -129,6 +129,6 @@ def flags_of(documents: Mapping[str, ChunkedDocument], claims: Sequence[Claim]) 
 
 
 def _is_flagged(document: ChunkedDocument, claim: Claim) -> bool:
-    hit = Hit(0, chunk_at(document, claim.place), 1.0, 1.0)
+    hit = Hit(0, chunk_at(document, claim.place), 1.0)
     found = passages([document], [hit], k=1, tokens=CONTEXT_TOKENS // K)
     return checked(f"{claim.statement} [1]", found).unsupported > 0

@@ -1,7 +1,5 @@
 """How many cells of damaged CSV files are read as they were meant."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Web pages made by rule from templates and this project's own texts, each with what a reader of it wants to keep."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Sequence

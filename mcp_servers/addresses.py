@@ -1,7 +1,5 @@
 """Which addresses belong to the public internet."""
 
-from __future__ import annotations
-
 import ipaddress
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -1,7 +1,5 @@
 """Run our own services of docker-compose.yml under podman-compose, with local Core in place of Core, and test them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 The suite and its runtime are installed into `.cache` on first use. The scenarios are those that need no fixtures.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Write what the console looks like into docs/console.md, from one conversation with it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import tempfile

@@ -5,8 +5,6 @@ built here. The limits of a container come from docker-compose.yml, and the refu
 profile.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex

@@ -4,8 +4,6 @@ The data file maps `module`, `module:Class` and `module:Class.member` to its doc
 compares it with the code. Each document has a reader of its own, because each writes its reference differently.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

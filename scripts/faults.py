@@ -4,8 +4,6 @@ A bad input that the page lists and that has lost its test is an error in both c
 of the page. The tests are parsed, not imported.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

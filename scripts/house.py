@@ -4,8 +4,6 @@ Lines are physical lines. A bound is raised by hand, with a sentence in the comm
 tables that begin with `path` belong to tests/integration/test_path_of_a_request.py.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -3,15 +3,13 @@
 python -m scripts.local_model [--write docs/local-model.md] [--no-speed]
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -201,7 +199,7 @@ def _memory(pid: int) -> int:
 async def _measure(with_speed: bool) -> str:
     from tests.support.local_tools import DEFAULT_TOOLS
 
-    model = replace(embedded_model(load_settings()), queue=0)
+    model = embedded_model(load_settings())
     if model.found() is None:
         raise SystemExit("The model is not on this machine: dial-agent model pull")
     verdicts: list[Verdict] = []

@@ -1,7 +1,5 @@
 """Write docs/matrix.md from the cells of the matrix; `--check` only reports whether it is current."""
 
-from __future__ import annotations
-
 import sys
 
 from scripts.pages import publish
@@ -30,10 +28,10 @@ adapter fails in its own row only. Of each turn is compared:
 
 | part | what it is |
 |---|---|
-| decisions | which calls wait for the person; what an answer did is in the results |
+| decisions | which calls wait for the user; what an answer did is in the results |
 | calls | each call that the door keeps, with its arguments, in order |
 | results | the result of each call as the door keeps it, denials and failures included |
-| answer | the text that the person reads, the question about a call left out; whether the turn failed |
+| answer | the text that the user reads, the question about a call left out; whether the turn failed |
 | requests | each request to the model in one canonical form, see below |
 | stages | at the DIAL door only: the name and the status of each stage |
 

@@ -1,7 +1,5 @@
 """Write docs/names.md: each name that the specification documents, and where it lives; `--check` only compares."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Write a generated page of docs/, or report whether it is current."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ CycloneDX describes each environment of the product. Of the product's own, only 
 and checks need. The libraries of the web page come from their list.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 A scenario whose tests are missing or may not run is an error in both cases.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -25,7 +23,7 @@ The platform validates an agent with 27 scenarios. Each is proven by tests with 
 Python interpreter, the search server in front of a site of ours, the embedding process, an image deployment. Only the
 model is scripted. `make check` fails if a scenario has no test that runs.
 
-| | the person asks, or the situation | what must hold | tests |
+| | the user asks, or the situation | what must hold | tests |
 |---|---|---|---|
 """
 

@@ -1,7 +1,5 @@
 """Take the pictures of docs/web.md: `python -m scripts.screenshots`, with Debian's chromium installed."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import tempfile

@@ -1,7 +1,5 @@
 """Write docs/settings.md from the settings tree; `--check` only reports whether it is current."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

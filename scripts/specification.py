@@ -3,8 +3,6 @@
 The definitions come without bodies and often without `self`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

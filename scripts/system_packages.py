@@ -1,7 +1,5 @@
 """Install the Debian packages that system tests use, where the user may do so; elsewhere list the missing ones."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Write docs/tool-reference.md from the tools themselves; `--check` only reports whether it is current."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -4,8 +4,6 @@
 and which files are taken. The script writes the hash of each file into it.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

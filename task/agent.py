@@ -1,11 +1,9 @@
 """GeneralPurposeAgent: one DIAL request, from its messages to the saved state."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +14,7 @@ from uuid import uuid4
 from aidial_sdk.chat_completion import Choice, Request, Response
 from aidial_sdk.chat_completion import Message as DialMessage
 
+from task.approvals.approvals import decision_of
 from task.approvals.questions import said_in
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
@@ -89,10 +88,11 @@ class GeneralPurposeAgent:
         identify = self._principal_of(request.api_key, request.owner)
         async with self._limit.admitted(identify) if self._limit is not None else nullcontext():
             (services, profile), incoming = self._opened, request.incoming
-            principal = await identify() if any(item.state and item.state != NO_TOOLS for item in incoming) else ""
-            turns = self._turns(incoming, principal)
+            states = _states(incoming)
+            principal = await identify() if states else ""
+            turns = self._turns(states, principal)
             # The saved id of the conversation comes first: a chat that was renamed sends another.
-            saved = (turns[place].references.get(CONVERSATION_REFERENCE, "") for place in sorted(turns, reverse=True))
+            saved = (turn.references.get(CONVERSATION_REFERENCE, "") for turn in reversed(turns.values()))
             conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
             files = tuple(attachment for item in incoming for attachment in item.attachments)
             caller = Caller(request.api_key, identify, conversation_id, request.headers, files)
@@ -103,7 +103,7 @@ class GeneralPurposeAgent:
                     self.state = self._seal.pack(direct.state, principal)
                 choice.set_state(self.state)
                 return assistant(direct.text)
-            messages = conversation(incoming, turns, resuming=approvals.resumed is not None)
+            messages = conversation(incoming, turns, decision_of, resuming=approvals.resumed is not None)
             chosen = replace(
                 profile,
                 model=deployment_name,
@@ -134,10 +134,9 @@ class GeneralPurposeAgent:
                 choice.append_content(CUT_OFF)
             approvals.show_grants(outcome.grants, folded)
             if outcome.pending:
-                said = said_in(outcome.added)
-                question = approvals.ask(outcome.pending, folded, said)
-                choice.append_content(f"\n\n{question.text}" if said else question.text)
-                choice.set_form_schema(question.form or {})
+                question, form = approvals.ask(outcome.pending, folded, said_in(outcome.added))
+                choice.append_content(question)
+                choice.set_form_schema(form)
         finally:
             folded.close(failed=failed)
         resumed = approvals.resumed.history if approvals.resumed is not None else ()
@@ -150,14 +149,12 @@ class GeneralPurposeAgent:
             choice.set_state(self.state)
         return outcome
 
-    def _turns(self, incoming: Sequence[Incoming], principal: str) -> dict[int, TurnState]:
+    def _turns(self, states: Mapping[int, Mapping[str, Any]], principal: str) -> dict[int, TurnState]:
         """What the messages' states hold, by position; a state that is not ours for this principal is left out."""
         turns: dict[int, TurnState] = {}
-        for position, item in enumerate(incoming):
-            if item.state is None or TOOL_CALL_HISTORY_KEY not in item.state or item.state == NO_TOOLS:
-                continue
+        for position, state in states.items():
             try:
-                turns[position] = self._seal.unpack(item.state, principal)
+                turns[position] = self._seal.unpack(state, principal)
             except StateRejected as reason:
                 logger.warning("a saved state was dropped: %s", reason)
         return turns
@@ -168,7 +165,7 @@ class GeneralPurposeAgent:
         Kept for the documented name; requests go through `take_turn`, which also resolves pictures.
         """
         incoming = incoming_of(messages)
-        history = conversation(incoming, self._turns(incoming, principal))
+        history = conversation(incoming, self._turns(_states(incoming), principal), decision_of)
         return [message.as_dict() for message in (system(self.system_prompt), *history)]
 
     async def _process_tool_call(
@@ -203,6 +200,14 @@ class GeneralPurposeAgent:
     @cached_property
     def _opened(self) -> tuple[Services, Profile]:
         return self._given or opened_bare(self.endpoint)
+
+
+def _states(incoming: Sequence[Incoming]) -> dict[int, Mapping[str, Any]]:
+    return {
+        place: item.state
+        for place, item in enumerate(incoming)
+        if item.state and item.state != NO_TOOLS and TOOL_CALL_HISTORY_KEY in item.state
+    }
 
 
 class FoldedChoice(ForwardingChoice):

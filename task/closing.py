@@ -1,7 +1,5 @@
 """Close what was opened, finish what was started, and bridge to work that blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable

@@ -13,9 +13,9 @@ AgentError
 └── FrameworkError         the errors that the framework reference documents
 """
 
-from __future__ import annotations
-
-from os import urandom
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from secrets import token_hex
 
 
 class AgentError(Exception):
@@ -62,6 +62,7 @@ class ArgumentsError(ToolError):
     """Arguments that do not match the tool's schema; the text names the fault and the schema."""
 
 
+@dataclass(eq=False, repr=False)
 class ProviderError(AgentError):
     """A model backend's failure.
 
@@ -70,24 +71,15 @@ class ProviderError(AgentError):
     users; `address` is where, for the log.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status_code: int | None = None,
-        code: str | None = None,
-        text: str = "",
-        display_message: str | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status_code = status_code
-        self.code = code
-        self.text = text
-        self.display_message = display_message
-        self.retry_after = retry_after
-        self.server = ""
-        self.address = ""
+    message: str
+    _: KW_ONLY
+    status_code: int | None = None
+    code: str | None = None
+    text: str = ""
+    display_message: str | None = None
+    retry_after: float | None = None
+    server: str = field(default="", init=False)
+    address: str = field(default="", init=False)
 
 
 class FrameworkError(AgentError):
@@ -122,9 +114,7 @@ class ToolExecutionError(FrameworkError):
     """A tool request that cannot be a call; a tool's own failure is a result."""
 
 
-def new_reference() -> str:
-    """Eight hex characters that connect an error message to a line in the log."""
-    return urandom(4).hex()
+new_reference = partial(token_hex, 4)  # eight hex characters that connect an error message to a line in the log
 
 
 def reference_of(error: BaseException) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from time import monotonic, perf_counter
 from typing import Literal
 
@@ -88,59 +87,59 @@ class RunOutcome:
     @property
     def answer(self) -> Message:
         """The last thing the assistant said; empty when it said nothing."""
-        said = [message for message in self.added if message.role is Role.ASSISTANT and not message.tool_calls]
-        return said[-1] if said else Message(Role.ASSISTANT, "")
+        said = (item for item in reversed(self.added) if item.role is Role.ASSISTANT and not item.tool_calls)
+        return next(said, Message(Role.ASSISTANT, ""))
 
 
 class LoopObserver:
-    """Follows what a run does; it never changes it. This one ignores everything.
+    """Follows what a run does; it never changes it. All that is not overridden is passed on to `then`, if there is one.
 
     `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
     `last`: no tools are offered in it any more. `trace_id` is the id of the run's trace, where it has one.
     """
 
     trace_id: str = ""
+    then: LoopObserver | None = None
 
-    async def before_request(self, *, last: bool) -> None: ...
-    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
-    def decided(self, call: ToolCall, decision: Decision) -> None: ...
-    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
-    def warned(self, text: str) -> None: ...
-    def limit_hit(self, limit: str) -> None: ...
-    def run_ended(self, outcome: RunOutcome) -> None: ...
-
-
-class ForwardingObserver(LoopObserver):
-    """Passes on to `observer` what a run does; the base of those that follow a part of it themselves."""
-
-    def __init__(self, observer: LoopObserver) -> None:
-        self._observer = observer
-        self.trace_id = observer.trace_id
+    def __init__(self, then: LoopObserver | None = None) -> None:
+        if then is not None:
+            self.then, self.trace_id = then, then.trace_id
 
     async def before_request(self, *, last: bool) -> None:
-        await self._observer.before_request(last=last)
+        if self.then:
+            await self.then.before_request(last=last)
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        self._observer.model_answered(message, usage, seconds)
+        if self.then:
+            self.then.model_answered(message, usage, seconds)
 
     def decided(self, call: ToolCall, decision: Decision) -> None:
-        self._observer.decided(call, decision)
+        if self.then:
+            self.then.decided(call, decision)
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
-        self._observer.call_ended(call, message, seconds)
+        if self.then:
+            self.then.call_ended(call, message, seconds)
 
     def warned(self, text: str) -> None:
-        self._observer.warned(text)
+        if self.then:
+            self.then.warned(text)
 
     def limit_hit(self, limit: str) -> None:
-        self._observer.limit_hit(limit)
+        if self.then:
+            self.then.limit_hit(limit)
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        self._observer.run_ended(outcome)
+        if self.then:
+            self.then.run_ended(outcome)
 
 
-class _LimitHit(Exception):
-    """The text names the limit."""
+def interrupted(added: Sequence[Message], pending: Collection[str] = ()) -> tuple[Message, ...]:
+    """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
+    results = 0
+    while results < len(added) and added[results].role is Role.TOOL:
+        results += 1
+    return (*added[:results], *repaired(added[results:], pending))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,63 +175,49 @@ class _Run:
     def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
         self._loop, self._messages, self._choice = loop, messages, choice
         self._caller = replace(caller, spend=self._add_tool_usage)
-        self._options = loop.options
-        self._tool_usage: dict[str, Usage] = {}
-        self._open = unanswered(messages)  # a resumed run starts with these
-        self._base = len(messages)
-        while self._open and not messages[self._base - 1].tool_calls:
-            self._base -= 1
-        self._base -= bool(self._open)
+        self._options, self._usage, self._tool_usage = loop.options, Usage(), dict[str, Usage]()
+        # A resumed run starts with these. One may have run although its result is lost: only the caller can say so.
+        self._open = unanswered(messages)
+        self._base = self._past_end = len(messages)
+        if self._open:
+            self._base = self._past_end = max(place for place, message in enumerate(messages) if message.tool_calls)
         self._past = repaired(messages[: self._base])  # the run only adds: what a request had is not repaired again
-        self._past_end = self._base
-        self._added: list[Message] = []
+        self._added = list[Message]()
         self._deadline = loop.clock() + loop.limits.run_seconds
-        self._usage = Usage()
-        self._cut = False
-        self._spoke = False  # whether text of an earlier step stands in the answer
+        self._cut = self._spoke = False  # whether text of an earlier step stands in the answer
 
     def ended(
-        self,
-        status: Status,
-        *,
-        pending: Sequence[Pending] = (),
-        limit: str | None = None,
-        error: AgentError | None = None,
+        self, status: Status, pending: Sequence[Pending] = (), limit: str | None = None, error: AgentError | None = None
     ) -> RunOutcome:
         ids = {item.call.id for item in pending}
-        resumed = list(takewhile(lambda message: message.role is Role.TOOL, self._added))
-        # A call that the run was resumed with may have run although its result is lost: only the caller can say so.
-        lost = {call.id for call in self._open} - {message.tool_call_id for message in resumed}
-        self._messages[self._base :] = repaired(self._messages[self._base :], ids | lost)
-        added = (*resumed, *repaired(self._added[len(resumed) :], ids))
-        waiting, by_tools = tuple(pending), dict(self._tool_usage)
-        return RunOutcome(status, added, self._usage, waiting, limit, error, by_tools, self._cut)
+        left = ids | {call.id for call in self._open}
+        self._messages[self._base :] = repaired(self._messages[self._base :], left)
+        added, by_tools = interrupted(self._added, ids), dict(self._tool_usage)
+        return RunOutcome(status, added, self._usage, tuple(pending), limit, error, by_tools, self._cut)
 
     async def outcome(self) -> RunOutcome:
         loop, limits, spent = self._loop, self._loop.limits, self._loop.limits.spent or Spent()
         steps = spent.steps
         try:
-            waiting = await self._run_calls(self._open)
+            waiting = await self._run_calls(self._open) if self._open else []
             while not waiting:
                 left = self._deadline - loop.clock()
                 tokens = spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
                 if steps >= limits.steps:
-                    raise _LimitHit(f"the limit of {limits.steps} steps")
+                    return await self._conclude(f"the limit of {limits.steps} steps")
                 if limits.run_tokens is not None and tokens >= limits.run_tokens:
-                    raise _LimitHit(f"the limit of {limits.run_tokens} tokens")
+                    return await self._conclude(f"the limit of {limits.run_tokens} tokens")
                 try:
                     if left <= 0:
                         raise TimeoutError  # a model that answers at once would not notice that the time is over
                     async with asyncio.timeout(left):
                         reply = await self._request(loop.toolbox.schemas())
                 except TimeoutError:
-                    raise _LimitHit(f"the limit of {limits.run_seconds:g} seconds") from None
+                    return await self._conclude(f"the limit of {limits.run_seconds:g} seconds")
                 if not reply.tool_calls:
                     return self.ended("finished")
                 waiting = await self._run_calls(reply.tool_calls)
                 steps += 1
-        except _LimitHit as hit:
-            return await self._conclude(str(hit))
         except AgentError as error:
             return self.ended("failed", error=error)
         return self.ended("suspended", pending=waiting)
@@ -246,9 +231,8 @@ class _Run:
         self._added += messages
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> list[Pending]:
-        if not calls:
-            return []
         toolbox, done = self._loop.toolbox, dict[str, Message]()
+        left, decided = max(self._deadline - self._loop.clock(), 0.0), self._loop.observer.decided
 
         def ended(call: ToolCall, message: Message, seconds: float) -> None:
             done[call.id] = message
@@ -256,20 +240,14 @@ class _Run:
 
         try:
             results = await toolbox.call_all(
-                calls,
-                self._choice,
-                self._caller,
-                messages=self._messages,
-                seconds=max(self._deadline - self._loop.clock(), 0.0),
-                ended=ended,
-                decided=self._loop.observer.decided,
+                calls, self._choice, self._caller, messages=self._messages, seconds=left, ended=ended, decided=decided
             )
         finally:
             self._add(*(done[call.id] for call in calls if call.id in done))
+            self._open = tuple(call for call in self._open if call.id not in done)
         # Only now: the tools have read the whole arguments, and later requests need not repeat them.
-        kept = [
-            await toolbox.offloader.shortened_call(item, self._caller) if item.id in done else item for item in calls
-        ]
+        shorten = toolbox.offloader.shortened_call
+        kept = [await shorten(call, self._caller) if call.id in done else call for call in calls]
         if kept != list(calls) and len(self._added) > len(done):  # a resumed run did not add the calls
             place = -1 - len(done)
             self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
@@ -279,7 +257,7 @@ class _Run:
         """Ask the model once, and once more with less where its window was too small; the answer is added."""
         loop, received, waiting = self._loop, Accumulator(), ProgressStages(self._choice)
         await loop.observer.before_request(last=not tools)
-        started, used = perf_counter(), Usage()
+        started = perf_counter()
         with model_request(loop.model.name) as measured:
             self._past += repaired(self._messages[self._past_end :])
             self._past_end = len(self._messages)
@@ -300,8 +278,7 @@ class _Run:
                 raise
             finally:
                 waiting.end(failed=received.empty)
-                if received.usage is not None:
-                    used += received.usage
+                used = received.usage or Usage()
                 self._usage += used
                 measured.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens)
                 for text in received.warnings:
@@ -361,10 +338,10 @@ class _Run:
             async with asyncio.timeout(LAST_ANSWER_SECONDS):
                 reply = await self._request((), [user(CONCLUDE.format(limit=limit))])
         except (TimeoutError, ProviderError):
-            reply = None
-        if reply is not None and reply.tool_calls:  # some models call even without tools
+            reply = Message(Role.ASSISTANT)
+        if reply.tool_calls:  # some models call even without tools
             self._messages[-1] = self._added[-1] = replace(reply, tool_calls=())
-        if reply is None or not reply.content:
+        if not reply.content:
             text = UNFINISHED.format(limit=limit)
             self._choice.append_content(f"\n\n{text}" if self._spoke else text)
             first_text()

@@ -1,7 +1,5 @@
 """Child processes: started in groups of their own, awaited until ready, restarted when they die, ended together."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os
@@ -12,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -67,7 +65,7 @@ class Child:
         self.exited = asyncio.create_task(self._exit_code())
 
     @classmethod
-    async def start(cls, program: Program, write: Write) -> Child:
+    async def start(cls, program: Program, write: Write) -> Self:
         """Start the program in a process group of its own."""
         process = await asyncio.create_subprocess_exec(
             *program.command,
@@ -142,7 +140,7 @@ class Supervisor:
     together: bool = False
     _children: dict[str, Child] = field(default_factory=dict[str, Child], init=False)
 
-    async def __aenter__(self) -> Supervisor:
+    async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=PROBE_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
@@ -199,6 +197,7 @@ class Supervisor:
         finally:
             for keeper in keepers:
                 keeper.cancel()
+            await asyncio.wait(keepers)  # a program that one of them was starting is ended first
 
     async def _keep(self, child: Child) -> None:
         program, failures = child.program, 0
@@ -223,11 +222,8 @@ class Supervisor:
     async def _becomes_healthy(self, child: Child) -> bool:
         program, deadline = child.program, time.monotonic() + child.program.start_seconds
         while child.alive and time.monotonic() < deadline:
-            if program.ready is not None:
-                healthy = program.ready(child.pid)
-            else:
-                healthy = program.health_url is None or await answers(self._session, program.health_url)
-            if healthy:
+            url = program.health_url
+            if program.ready(child.pid) if program.ready else url is None or await answers(self._session, url):
                 return True
             await asyncio.wait({child.exited}, timeout=POLL_SECONDS)
         return False
@@ -242,8 +238,8 @@ async def answers(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def until_stopped(supervisor: Supervisor, work: Coroutine[Any, Any, None], on_stop: Callable[[], None]) -> None:
-    """Do the work, which starts and keeps the programs, until a signal to stop comes; then `on_stop`.
+async def until_stopped(supervisor: Supervisor, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, which starts and keeps the programs, until a signal to stop comes.
 
     Raises:
         ProgramFailed: a program has to be given up.
@@ -252,9 +248,7 @@ async def until_stopped(supervisor: Supervisor, work: Coroutine[Any, Any, None],
     await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
     if working.done():
         working.result()
-    else:
-        working.cancel()
-        on_stop()
+    working.cancel()
 
 
 def stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
@@ -300,10 +294,9 @@ async def _forward_lines(stream: asyncio.StreamReader | None, write: Callable[[s
     rest = b""
     while stream is not None and (data := await stream.read(65_536)):
         *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
         for line in lines:
             write(line.decode("utf-8", "replace").rstrip("\r"))
-        if len(rest) > LONGEST_LINE:
-            write(rest.decode("utf-8", "replace"))
-            rest = b""
     if rest:
         write(rest.decode("utf-8", "replace"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from aidial_sdk import DIALApp
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp
@@ -20,9 +21,8 @@ from uvicorn.config import STARTUP_FAILURE
 
 from task.api.app import HttpApi, HttpOptions
 from task.api.failures import failure_of
-from task.api.guard import Observed
 from task.app import GeneralPurposeAgentApplication
-from task.dial.fast_chunks import dial_app
+from task.dial.fast_chunks import FastDialApp
 from task.dial.request import DialRoute
 from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.product import Profile, Services, check
@@ -87,8 +87,7 @@ def create_app(
     )
     api = HttpApi(services, profile, options)
 
-    app = dial_app(
-        fast=settings.fast_chunks,
+    app = (FastDialApp if settings.fast_chunks else DIALApp)(
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,
@@ -103,7 +102,7 @@ def create_app(
 
     _add_routes(app, services, profile, shared, metrics)
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
-    return Observed(api.guarded(app), metrics)
+    return api.guarded(app)
 
 
 def _add_routes(
@@ -159,10 +158,7 @@ async def _lifespan(
 
 
 async def _warm_up(
-    services: Services,
-    metrics: PrometheusMetrics | None,
-    warmed_up: Callable[[], None],
-    refuse: Callable[[str], None],
+    services: Services, metrics: PrometheusMetrics | None, warmed_up: Callable[[], None], refuse: Callable[[str], None]
 ) -> None:
     try:
         await services.warm_up()

@@ -1,28 +1,26 @@
 """One turn: find the tools, resolve pictures, compose the prompt, gate, loop, and sanitise what was written."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from functools import partial
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.inputs import Answer
-from task.conversation.messages import Message, Role, repaired, system, unanswered
+from task.conversation.messages import Message, Role, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest
 from task.llm.base import Usage
-from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent, ToolLoop
+from task.llm.pictures import with_pictures
+from task.loop import LoopObserver, RunOutcome, Spent, ToolLoop, interrupted
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
 from task.permissions.decisions import Gate
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
-from task.pictures import with_pictures
 from task.product import Profile, Services
 from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
@@ -77,7 +75,9 @@ async def take_turn(
             tools, note = await _tools(services, profile, request, context, choice)
             seen = request.messages
             if any(item.attachments or isinstance(item.content, list) for item in seen):
-                seen = await with_pictures(services, profile, seen, caller.api_key)
+                facts, key = profile.backend.facts, caller.api_key
+                sees = partial(facts.accepts_images, profile.model, key) if facts else None
+                seen = await with_pictures(seen, services.files, key, sees, fetched=profile.backend.fetches_files)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
             messages = [*([system(prompt)] if prompt else ()), *seen]
             base = len(messages)
@@ -88,7 +88,7 @@ async def take_turn(
             outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
         added = _as_shown(messages[:base], outcome.added, tools, profile.link_hosts)
         outcome = replace(outcome, added=added, grants=tuple(approvals.grants.lasting()))
-        measured.ended(outcome.status)
+        measured.status = outcome.status
         if outcome.error is not None:
             measured.failed(outcome.error)
         used = outcome.usage
@@ -175,10 +175,8 @@ async def _looped(
 
 def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutcome:
     said = [place for place, message in enumerate(outcome.added) if message.role is Role.ASSISTANT]
-    if outcome.status == "suspended" or not said:
-        return outcome
     cited = tuple(sources.cited("\n".join(outcome.added[place].text() for place in said)))
-    if not cited:
+    if outcome.status == "suspended" or not cited:
         return outcome
     for item in cited:
         choice.add_attachment(**item.as_dict())
@@ -186,12 +184,6 @@ def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutc
     last = added[said[-1]]
     added[said[-1]] = replace(last, attachments=(*last.attachments, *cited))
     return replace(outcome, added=tuple(added))
-
-
-def interrupted(added: Sequence[Message]) -> tuple[Message, ...]:
-    """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
-    resumed = list(takewhile(lambda message: message.role is Role.TOOL, added))
-    return (*resumed, *repaired(added[len(resumed) :]))
 
 
 def _suspicion(view: Callable[[], ContextView], hosts: Sequence[str]) -> Suspicion:
@@ -202,23 +194,18 @@ def _as_shown(
     before: Sequence[Message], added: Sequence[Message], tools: Sequence[BaseTool], hosts: Sequence[str]
 ) -> tuple[Message, ...]:
     # Each message is made harmless on its own, judged by what stood before it, as the stream was as a whole.
-    whole, shown = [*before, *added], list[Message]()
+    whole, shown, origins = [*before, *added], list[Message](), {tool.name: tool.origin for tool in tools}
     for place, message in enumerate(added, len(before)):
-        content, thoughts = message.content, message.reasoning_content
-        if message.role is Role.ASSISTANT and (content or thoughts):
-            earlier = whole[:place]
-            suspicion = _suspicion(
-                lambda earlier=earlier: ContextView(earlier, {tool.name: tool.origin for tool in tools}), hosts
-            )
+        if message.role is Role.ASSISTANT:
+            suspicion = _suspicion(partial(ContextView, whole[:place], origins), hosts)
+            content, thoughts = message.content, message.reasoning_content
             content = defanged(content, suspicion) if isinstance(content, str) else content
-            thoughts = defanged(thoughts, suspicion) if thoughts else thoughts
-            shown.append(replace(message, content=content, reasoning_content=thoughts))
-        else:
-            shown.append(message)
+            message = replace(message, content=content, reasoning_content=thoughts and defanged(thoughts, suspicion))
+        shown.append(message)
     return tuple(shown)
 
 
-class JsonChoice(ForwardingChoice, ForwardingObserver):
+class JsonChoice(ForwardingChoice, LoopObserver):
     """A choice for an answer that is to be JSON: what the model says before it calls a tool of ours is left out.
 
     Text is shown as soon as it looks like an object, any other when its step is known to be the last. It follows the
@@ -228,7 +215,7 @@ class JsonChoice(ForwardingChoice, ForwardingObserver):
 
     def __init__(self, choice: ChoiceSink, observer: LoopObserver, own: set[str]) -> None:
         ForwardingChoice.__init__(self, choice)
-        ForwardingObserver.__init__(self, observer)
+        LoopObserver.__init__(self, observer)
         self._own = own
         self._held = ""
         self._showing = self._spoke = False
@@ -247,7 +234,7 @@ class JsonChoice(ForwardingChoice, ForwardingObserver):
         self._held = "" if ours else self._held
         self.close()
         self._showing = False
-        self._observer.model_answered(message, usage, seconds)
+        super().model_answered(message, usage, seconds)
 
     def close(self) -> None:
         """Show what was kept back."""

@@ -1,7 +1,5 @@
 """How results read to the model: numbered, marked as what they are, and each with a link to the page as its source."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mcp.types import Annotations, ResourceLink, TextContent

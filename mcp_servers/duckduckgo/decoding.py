@@ -1,7 +1,5 @@
 """Read a body with a bound on what comes out of it, not on what goes in."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Query DuckDuckGo's HTML page, and distinguish an empty answer from a refusal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit

@@ -1,7 +1,5 @@
 """Fetch a public page and give its text, piece by piece."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """Lets requests out to public addresses only: checked after the name is resolved, and pinned to what was checked."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """What keeps the server polite: results kept for a while, equal requests joined, a rate, and a pause when blocked."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

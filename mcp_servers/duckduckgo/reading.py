@@ -1,7 +1,5 @@
 """Read a page's text in a sandboxed process: what takes too much time or memory, or attacks its reader, ends there."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

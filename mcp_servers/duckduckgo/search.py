@@ -1,7 +1,5 @@
 """Search the web, politely: kept answers, one request for equal questions, a rate, and a pause when blocked."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The search server: two tools, a health page, and the command that runs them."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

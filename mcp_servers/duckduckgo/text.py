@@ -1,7 +1,5 @@
 """The readable text of what the web sent."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """`python -m mcp_servers.python_interpreter`: read the options, refuse what cannot be served, serve."""
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The configuration of an interpreter server: address, folders, and limits for code."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

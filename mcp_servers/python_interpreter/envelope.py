@@ -1,7 +1,5 @@
 """Messages of the Jupyter protocol as frames, signed with a key that only the kernel and we know."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Run code in a kernel: raced against its death, the clock and its own output."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Files of a kernel's working directory, read and written without following anything its code may have laid there."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat
@@ -9,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from mcp_servers.python_interpreter.places import KernelFolders
 
@@ -46,7 +45,7 @@ class Snapshot:
     complete: bool
     nameless: int = 0
 
-    def since(self, before: Snapshot) -> list[str]:
+    def since(self, before: Self) -> list[str]:
         """The files that are new or changed, oldest change first."""
         new = [path for path, stamp in self.files.items() if before.files.get(path) != stamp]
         return sorted(new, key=lambda path: (self.files[path].changed, path))
@@ -153,7 +152,7 @@ class NewFile:
         self._place = place
         self._unfinished = f".{secrets.token_hex(8)}.part"
 
-    def __enter__(self) -> NewFile:
+    def __enter__(self) -> Self:
         self._folder = os.open(self._place.work, _FOLDER)
         try:
             for name in self._folders:
@@ -174,7 +173,7 @@ class NewFile:
         if new:
             self._place.give(self._folder)
 
-    def _begun(self) -> NewFile:
+    def _begun(self) -> Self:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._unfinished, flags, 0o600, dir_fd=self._folder)
         return self

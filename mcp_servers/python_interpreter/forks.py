@@ -1,7 +1,5 @@
 """Fork kernels from a template process, which is started again when it has ended; its kernels live on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

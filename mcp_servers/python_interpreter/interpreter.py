@@ -1,7 +1,5 @@
 """The interpreter behind the protocol: one call of code, one listing, one clearing, files in and out."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,9 +1,8 @@
 """One IPython kernel: its process, its folders, and requests to it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
+from typing import Self
 
 import zmq.asyncio
 
@@ -32,9 +31,7 @@ class Kernel:
         self._wire = wire
 
     @classmethod
-    async def start(
-        cls, place: KernelFolders, starter: Starter, config: Config, context: zmq.asyncio.Context
-    ) -> Kernel:
+    async def start(cls, place: KernelFolders, starter: Starter, config: Config, context: zmq.asyncio.Context) -> Self:
         """A kernel that is ready to run code in `place`.
 
         Raises:

@@ -1,7 +1,5 @@
 """Start kernels in the sandbox, and end everything they have started."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -10,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from mcp_servers import sandbox
 from mcp_servers.python_interpreter.config import Config
@@ -36,7 +35,7 @@ class Launcher:
     limits: sandbox.Limits
 
     @classmethod
-    def find(cls, config: Config, found: Tier) -> Launcher:
+    def find(cls, config: Config, found: Tier) -> Self:
         """The best of the tiers that this machine has, or the one that the configuration names.
 
         Raises:

@@ -1,7 +1,5 @@
 """One waiting line for the calls of all sessions: so many run at once, of one person at most half."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Remember across restarts which sessions there were, so that a lost one is called lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Which session a call belongs to: read from what travels beside its arguments."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Collect what code writes and shows, within bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -1,7 +1,5 @@
 """The folders of one kernel, and the files in them that code could turn against the server."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

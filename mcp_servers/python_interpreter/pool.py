@@ -1,7 +1,5 @@
 """Kernels kept ready, so that a new conversation need not wait for one."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -1,7 +1,5 @@
 """Tell what a call did: for programs as structured content, for models as text."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import mimetypes

@@ -1,7 +1,5 @@
 """The folder of one running server, and what is left of servers that were killed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The interpreter as an MCP server: three tools, one resource template, files over HTTP, health."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import importlib.metadata

@@ -1,7 +1,5 @@
 """One kernel per conversation: found, given out, called in turn, ended when its time is over, or handed on."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """Start the process of a kernel in the sandbox: forked from a template, or, where that cannot be, from its program."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

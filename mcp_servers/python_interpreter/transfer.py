@@ -1,7 +1,5 @@
 """Files over HTTP, to and from a session's working directory, with the checks of MCP requests."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncGenerator

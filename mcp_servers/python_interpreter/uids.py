@@ -1,7 +1,5 @@
 """Lend each kernel a user id of its own, which no other kernel on this machine has or had lately."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -1,7 +1,5 @@
 """Speak the Jupyter protocol with one kernel over its unix sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -31,8 +31,6 @@ executable, 127 not found; the reason is one line on standard error. Start it fr
 program: `die_with_parent` follows the thread.
 """
 
-from __future__ import annotations
-
 from mcp_servers.sandbox.command import clear_uid, command, kill_uid, probe, python_paths
 from mcp_servers.sandbox.errors import SandboxError
 from mcp_servers.sandbox.marks import kill_marked, marked, new_mark

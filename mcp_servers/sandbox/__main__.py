@@ -1,7 +1,5 @@
 """`python -m mcp_servers.sandbox`: read the command line, then become the program or say what was asked."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

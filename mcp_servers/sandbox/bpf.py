@@ -1,7 +1,5 @@
 """Write seccomp filters: refusals with tests on a system call's arguments, assembled to classic BPF."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import struct

@@ -1,7 +1,5 @@
 """The bubblewrap command of a policy: own mounts, processes, network and IPC."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which system calls a sandboxed program is refused, per tier."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """In a run with a network of its own: lead a port of its loopback to the proxy's socket, then become the program."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import signal

@@ -1,7 +1,5 @@
 """Enter the sandbox that bubblewrap has made around another process, by its namespaces."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 

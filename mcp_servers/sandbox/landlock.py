@@ -1,7 +1,5 @@
 """Landlock: allow named paths and nothing else, by system calls (https://docs.kernel.org/userspace-api/landlock.html)."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

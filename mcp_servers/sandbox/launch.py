@@ -1,7 +1,5 @@
 """Put this process into a sandbox and become the program: signals and process groups stay simple."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Find and delete what a uid has left where every user may write: files, System V objects, keys."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -1,7 +1,5 @@
 """System calls that Python has no function for, through ctypes; an error is an OSError."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Find and end every process of a run, also those that left its process group, session or parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

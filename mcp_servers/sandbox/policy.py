@@ -1,7 +1,5 @@
 """The policy of one run: what a sandboxed program may read, write and use, read from documented JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

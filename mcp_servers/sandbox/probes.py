@@ -4,8 +4,6 @@ Each line says what the probe got, or what stopped it. The file stands alone: in
 product can be read.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Make this process small before it becomes the program: uid, capabilities, limits, descriptors, parent."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import resource

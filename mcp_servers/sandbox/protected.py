@@ -1,9 +1,8 @@
 """Keep what lies at a path inside a writable folder, and put it back when a run has changed it."""
 
-from __future__ import annotations
-
 import os
 import stat
+from typing import Self
 
 from mcp_servers.sandbox import leftovers
 from mcp_servers.sandbox.errors import SandboxError
@@ -25,7 +24,7 @@ class Protected:
         self.modes = {above: os.stat(above).st_mode for above in self._above() if _is_folder(above)}
 
     @classmethod
-    def of(cls, folder: str, path: str) -> Protected:
+    def of(cls, folder: str, path: str) -> Self:
         """What lies at the path now; `folder` is the writable folder that contains it.
 
         Raises:

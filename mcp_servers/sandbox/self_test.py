@@ -1,7 +1,5 @@
 """The self-test: ten probes in every tier and identity that this machine offers, judged by their effects outside."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

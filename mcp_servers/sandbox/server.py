@@ -1,7 +1,5 @@
 """Start runs from one process in which the launcher is loaded: each takes a fork instead of the start of a Python."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

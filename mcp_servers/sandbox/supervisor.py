@@ -1,7 +1,5 @@
 """Stay beside a run until all its processes have ended: watch what it uses, end what it leaves behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

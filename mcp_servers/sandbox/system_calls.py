@@ -1,7 +1,5 @@
 """Numbers of the system calls in the filters, on x86-64 and 64-bit ARM."""
 
-from __future__ import annotations
-
 import os
 
 from mcp_servers.sandbox.errors import SandboxError

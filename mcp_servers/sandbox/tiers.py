@@ -1,7 +1,5 @@
 """Which tier this machine offers, found by running a program in each."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The HTTP door of a product as one application with its OpenAPI document."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -48,6 +46,7 @@ class HttpApi:
         # The documented name of the search, and a limit of steps of its own.
         limits = replace(profile.limits, steps=options.steps)
         profile = replace(profile, aliases=(WEB_SEARCH,), limits=limits)
+        self._metrics = services.telemetry.metrics
         self._options, self._titles = options, Titles(services, profile, options.titles)
         self.runner = Runner(
             services,
@@ -63,7 +62,7 @@ class HttpApi:
         self.app = Application(options, self._identity, service_of)
 
     def guarded(self, app: ASGIApp) -> Guard:
-        return Guard(app, self._options, self._identity)
+        return Guard(app, self._options, self._identity, self._metrics)
 
     async def close(self) -> None:
         await self.runner.close()

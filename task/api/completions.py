@@ -1,7 +1,5 @@
 """`/v1/chat/completions` and `/v1/models`: the answer of a run as OpenAI's completion, or as its chunks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
@@ -14,10 +12,9 @@ from task.api.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageB
 from task.api.service import AGENT, DONE, CurrentKey, CurrentService, Service, router, sse, stream_of
 from task.api.traces import TraceBody
 from task.errors import NotFound
-from task.llm.base import Usage
-from task.runs.events import RunState, usage_data
+from task.runs.request import RunState
 from task.runs.runner import LiveRun, Runner
-from task.store.records import RunStatus, json_bytes
+from task.store.records import RunStatus
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -87,7 +84,7 @@ def completion(live: LiveRun) -> dict[str, Any]:
         **_head(state, "chat.completion"),
         "choices": [choice],
         "usage": _tokens(state),
-        "status": state.status,
+        "status": state.run.status,
         **state.ids,
         "trace": live.trace,
     }
@@ -102,9 +99,7 @@ async def completion_chunks(runner: Runner, live: LiveRun, *, usage: bool) -> As
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return sse({**head, "choices": [choice], **more})
 
-    # Made once, because there are many chunks of text.
-    before, _, after = chunk({"content": "@@"}).partition(b'"@@"')
-    started = failed = False
+    started = False
     async with aclosing(runner.events(live.run.owner, live.run.run_id)) as events:
         async for event in events:
             if event.type in ("text", "approval", "tool_calls", "finished") and not started:
@@ -112,23 +107,19 @@ async def completion_chunks(runner: Runner, live: LiveRun, *, usage: bool) -> As
                 yield chunk({"role": "assistant", "content": ""}, **state.ids)
             match event.type:
                 case "text":
-                    yield before + json_bytes(event.data["text"]) + after
+                    yield chunk({"content": event.data["text"]})
                 case "approval":
                     separator = "\n\n" if state.written else ""
                     yield chunk({"content": f"{separator}{event.data['text']}"})
                 case "tool_calls":
                     yield chunk({"tool_calls": _numbered(event.data["tool_calls"])})
-                case "error" if state.failed:
-                    failed = True
-                    yield sse({"error": event.data["error"], **state.ids})
                 case "finished" if state.failed and state.failure is not None:
-                    if not failed:  # one that could not be stored fails after its last event
-                        yield sse({"error": state.failure["error"], **state.ids})
+                    yield sse({"error": state.failure["error"], **state.ids})
                 case "finished":
                     # DIAL's place for attachments; clients merge the pieces of a list by their index.
                     files = _numbered(state.attachments)
                     delta = {"custom_content": {"attachments": files}} if files else {}
-                    yield chunk(delta, state.finish_reason, status=state.status, **state.ids)
+                    yield chunk(delta, state.finish_reason, status=state.run.status, **state.ids)
                     if usage:
                         yield sse({**head, "choices": [], "usage": _tokens(state)})
                 case _:
@@ -141,7 +132,7 @@ def _numbered(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _tokens(state: RunState) -> dict[str, Any]:
-    counted = state.usage or usage_data(Usage())
+    counted = state.usage or {}
     return {name: counted[name] for name in UsageBody.model_fields if name in counted}
 
 
@@ -174,9 +165,8 @@ async def create_chat_completion(body: ChatCompletionRequest, key: CurrentKey, s
     """Answer a conversation; with `stream` as server-sent events."""
     async with service.runner.once(service.owner, key) as run:
         if run is None:
-            received = await service.read(body.messages)
-            options = await service.completion_options("v1", body, received)
-            prepared = await service.preparing.prepare(service.caller, received.messages, options, body.session_id)
+            sent, options = await service.completion("v1", body)
+            prepared = await service.preparing.prepare(service.caller, sent, options, body.session_id)
             run = await service.runner.start(prepared, key)
     live = await service.runner.follow(service.owner, run.run_id)
     if body.stream:

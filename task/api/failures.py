@@ -1,19 +1,14 @@
 """Failures of the HTTP front door: OpenAI's error bodies under their real status, for every route."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError, ResponseValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match, Route
 
 from task.api.schemas import SCHEMA_REFERENCE, JsonResponse, ResponseModel
 from task.errors import (
@@ -30,7 +25,8 @@ from task.errors import (
     with_reference,
 )
 from task.llm.failures import reported
-from task.runs.events import RunError, RunState
+from task.runs.events import RunError
+from task.runs.request import RunState
 
 logger = logging.getLogger(__name__)
 FILE_TOO_LARGE = (
@@ -79,22 +75,18 @@ def failures(*more: int) -> dict[int | str, dict[str, Any]]:
     return dict.fromkeys(sorted({400, 401, 403, 429, 503, *more, *models}), _ERROR)
 
 
-class Refused(AgentError):
-    """A request that is refused with this status; `given` are further arguments of `refused`."""
-
-    def __init__(self, status: int, message: str, **given: Any) -> None:
-        super().__init__(message)
-        self.status, self.given = status, given
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(AgentError):
     """What a caller receives: OpenAI's error with a reference into the log, the seconds to wait, and a run's ids."""
 
-    status: int
-    error: Mapping[str, Any]
-    retry_after: int | None = None
-    ids: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    def __init__(
+        self,
+        status: int,
+        error: Mapping[str, Any],
+        retry_after: int | None = None,
+        ids: Mapping[str, str | None] | None = None,
+    ) -> None:
+        super().__init__(error["message"])
+        self.status, self.error, self.retry_after, self.ids = status, error, retry_after, ids or {}
 
     def body(self) -> dict[str, Any]:
         """The data of an `ErrorBody`."""
@@ -105,7 +97,7 @@ class Failure:
         return RunError(self.body()["error"], self.status, self.retry_after)
 
     @classmethod
-    def of_run(cls, state: RunState) -> Failure:
+    def of_run(cls, state: RunState) -> Self:
         """The failure that the run's `error` event has recorded, for the run's caller."""
         assert state.failure is not None
         recorded = state.failure
@@ -120,22 +112,12 @@ class Failure:
         return JsonResponse(self.body(), self.status, given)
 
 
-class RunFailed(AgentError):
-    """A run has failed before it had an answer."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.error["message"])
-        self.failure = failure
-
-
 def failure_of(error: BaseException, model: str = "") -> Failure:
     """The caller's view of the error; details for the operator go to the log."""
     reference = reference_of(error)
     match error:
-        case RunFailed():
-            return error.failure
-        case Refused():
-            return refused(error.status, str(error), reference=reference, **error.given)
+        case Failure():
+            return error
         case InvalidRequest() | StoreUnavailable():
             status, code = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
             param, retry = "Idempotency-Key" if isinstance(error, KeyReused) else None, 5 if status >= 429 else None
@@ -144,9 +126,22 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
             reference, text = reported(error, model)
             status = _PROVIDER_STATUSES.get(error.status_code or 0, 502)
             return _failure(status, text, error.code, None, reference, error.retry_after)
+        case RequestValidationError():
+            return _malformed(error)
+        case HTTPException(status_code=404):
+            return refused(404, "This address does not exist; /openapi.json lists those that do.", "not_found")
+        case HTTPException(status_code=405):
+            text = "This address does not accept that method; /openapi.json lists those it accepts."
+            return refused(405, text, "method_not_allowed")
+        case HTTPException():
+            return refused(error.status_code, str(error.detail))
+        case ResponseValidationError():  # its text quotes the data
+            faults = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['type']}" for item in error.errors()[:5])
+            logger.error("an answer of %s does not fit (reference %s): %s", error.endpoint_path, reference, faults)
         case _:
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
-            return internal_failure(reference)
+    text = with_reference("Something went wrong on our side. Try again.", reference)
+    return _failure(500, text, "internal_error", None, reference)
 
 
 def refused(
@@ -167,12 +162,6 @@ def refused(
     return _failure(status, message, code, param, reference, retry_after)
 
 
-def internal_failure(reference: str) -> Failure:
-    """A fault of ours, which the log explains under this reference."""
-    text = with_reference("Something went wrong on our side. Try again.", reference)
-    return _failure(500, text, "internal_error", None, reference)
-
-
 def _failure(
     status: int, message: str, code: str | None, param: str | None, reference: str, retry_after: float | None = None
 ) -> Failure:
@@ -188,44 +177,19 @@ def add_failure_handlers(app: FastAPI) -> None:
     """Answer every failure of the application's routes in OpenAI's shape."""
 
     async def failed(_: Request, error: Exception) -> Response:
-        return failure_of(error).response()
+        return failure_of(error).response(error.headers if isinstance(error, HTTPException) else None)
 
-    async def malformed(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        faults, body = error.errors(), error.body
-        if faults[0]["type"] == "json_invalid":
-            return refused(400, "The body is not valid JSON.", "invalid_json").response()
-        text = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
-        param = _place(faults[0]["loc"], body) or None
-        return refused(400, f"The request does not fit: {text}.", "invalid_value", param).response()
+    for kind in (AgentError, RequestValidationError, ResponseValidationError, HTTPException, 500):
+        app.add_exception_handler(kind, failed)
 
-    async def unfit(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ResponseValidationError)
-        reference, model = new_reference(), request.scope["route"].response_model.__name__
-        # The error's own text quotes the data.
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['type']}" for fault in error.errors()[:5])
-        logger.error("an answer does not fit %s (reference %s): %s", model, reference, faults)
-        return internal_failure(reference).response()
 
-    async def routing(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        headers, text, code = dict(error.headers or {}), str(error.detail), None
-        if error.status_code == 404:
-            code, text = "not_found", "This address does not exist; /openapi.json lists those that do."
-        elif error.status_code == 405:
-            # Several routes may share the address, of which the framework names one.
-            found = [route for route in app.routes if isinstance(route, Route | APIRoute)]
-            matching = [route for route in found if route.matches(request.scope)[0] is not Match.NONE]
-            headers["Allow"] = ", ".join(sorted({name for route in matching for name in route.methods or ()}))
-            code = "method_not_allowed"
-            text = "This address does not accept that method; /openapi.json lists those it accepts."
-        return refused(error.status_code, text, code).response(headers)
-
-    app.add_exception_handler(AgentError, failed)
-    app.add_exception_handler(500, failed)
-    app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(ResponseValidationError, unfit)
-    app.add_exception_handler(HTTPException, routing)
+def _malformed(error: RequestValidationError) -> Failure:
+    faults, body = error.errors(), error.body
+    if faults[0]["type"] == "json_invalid":
+        return refused(400, "The body is not valid JSON.", "invalid_json")
+    text = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
+    param = _place(faults[0]["loc"], body) or None
+    return refused(400, f"The request does not fit: {text}.", "invalid_value", param)
 
 
 def _place(found: Sequence[Any], body: Any) -> str:

@@ -1,7 +1,5 @@
 """`/v1/files`: files of the HTTP door's callers, stored in DIAL Core, each owner's in a folder of their own."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import AsyncGenerator
@@ -19,7 +17,7 @@ from fastapi import Depends, Form, Query, UploadFile
 from fastapi import File as FormFile
 from starlette.responses import Response
 
-from task.api.failures import FILE_TOO_LARGE, Refused, failures
+from task.api.failures import FILE_TOO_LARGE, failures, refused
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, DeletedBody, ItemPage, Order, ResponseModel, page_of_items
 from task.api.service import ByteStream, CurrentService, router
@@ -70,7 +68,7 @@ class FileShelf:
     ) -> FileBody:
         """The stored file; the same content under the same name, for the same purpose, is the same file."""
         if len(content) > self.max_bytes:
-            raise Refused(413, FILE_TOO_LARGE.format(limit=self.max_bytes), code="file_too_large")
+            raise refused(413, FILE_TOO_LARGE.format(limit=self.max_bytes), code="file_too_large")
         if content_type in ("", UNKNOWN_TYPE):  # what curl sends for every file
             content_type = guess_type(name)[0] or UNKNOWN_TYPE
         path = PurePosixPath(_UNFIT.sub("_", name).strip(" .") or "file")
@@ -133,14 +131,14 @@ class FileShelf:
                 if response.status in (400, 403, 404) and missing:
                     raise NotFound(missing)
                 if response.status in (401, 403):
-                    raise Refused(503, _NO_KEY, code="files_unavailable")
+                    raise refused(503, _NO_KEY, code="files_unavailable")
                 if response.status == 413:
-                    raise Refused(413, "DIAL Core does not accept a file of that size.", code="file_too_large")
+                    raise refused(413, "DIAL Core does not accept a file of that size.", code="file_too_large")
                 response.raise_for_status()
                 yield response
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             detail = f"no answer from DIAL Core at {self.services.endpoint}"
-            raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5, detail=detail) from error
+            raise refused(503, _NO_CORE, code="files_unavailable", retry_after=5, detail=detail) from error
 
 
 def _missing(file_id: str) -> str:

@@ -32,6 +32,10 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 SWALLOWED = frozenset({429, 502, 503, 504})  # DIAL Core answers these itself, without the body
 # Of all that is answered only the page is shown by browsers, and it brings a policy of its own.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_DOORS = {"openai": "dial", "session": "sessions"} | {
+    name: name for name in ("approvals", "chat", "health", "metrics", "ready", "runs", "sessions", "traces", "v1")
+}
+LEFT = 499  # what proxies note for a client that left before an answer started
 _ALLOWED = "Authorization, Api-Key, Content-Type, Last-Event-ID"
 _EXPOSED = "Retry-After, X-Run-Id, X-Trace-Id"
 
@@ -66,7 +70,8 @@ class HttpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Refuses requests that a user cannot have intended, and adds the security headers for browsers.
+    """Refuses requests that a user cannot have intended, and adds to every answer the security headers for browsers and
+    the id that is in the log's lines about it.
 
     At the DIAL route it also finds the caller, unless Core does.
     """
@@ -74,17 +79,31 @@ class Guard:
     app: ASGIApp
     options: HttpOptions
     identity: Identity
+    metrics: PrometheusMetrics | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers, path = Headers(scope=scope), scope["path"]
+        headers = Headers(scope=scope)
+        info, door = RequestInfo.of(headers), _DOORS.get(scope["path"].lstrip("/").partition("/")[0], "other")
+        exchange, token = _Exchange(receive, send, info.request_id), REQUEST.set(info)
+        if self.metrics is not None:
+            self.metrics.http_started(door)
+        try:
+            await self._answer(scope, headers, exchange)
+        finally:
+            if self.metrics is not None:
+                self.metrics.http_ended(door, exchange.status)
+            REQUEST.reset(token)
+
+    async def _answer(self, scope: Scope, headers: Headers, exchange: _Exchange) -> None:
+        path, receive, send = scope["path"], exchange.receive, exchange.send
         origin, is_dial = headers.get("origin"), path == "/openai" or path.startswith("/openai/")
         known = origin is not None and origin in self.options.origins
         limit = self.options.dial_bytes if is_dial else self.options.body_bytes
         limit = self.options.upload_bytes + FORM_BYTES if path in UPLOADS else limit
-        sending = _Sending(send, origin if known else None)
+        exchange.origin, exchange.limit, exchange.is_upload = origin if known else None, limit, path in UPLOADS
         refusal = self._refusal(scope, headers, limit, known=known, is_dial=is_dial)
         if refusal is None and known and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             allowed = {
@@ -93,20 +112,17 @@ class Guard:
                 "Access-Control-Allow-Headers": headers.get("access-control-request-headers") or _ALLOWED,
                 "Access-Control-Max-Age": "600",
             }
-            await Response(status_code=204, headers=allowed)(scope, receive, sending)
+            await Response(status_code=204, headers=allowed)(scope, receive, send)
             return
         if refusal is None and is_dial and not self.options.behind_core:
             refusal = await self._identified(scope, headers)
-        if refusal is not None:
-            await refusal.response()(scope, receive, sending)
-            return
-        body = sending.body = _Body(receive, limit, is_upload=path in UPLOADS)
-        # The application sees a caller who leaves in the middle; what it answers is not sent.
-        with suppress(ClientDisconnect):
-            await self.app(scope, body, sending)
-        if body.fault is not None and not sending.started:
-            sending.body = None
-            await body.fault.response()(scope, receive, sending)
+        if refusal is None:
+            # The application sees a caller who leaves in the middle; what it answers is not sent.
+            with suppress(ClientDisconnect):
+                await self.app(scope, receive, send)
+            refusal, exchange.fault = exchange.fault, None
+        if refusal is not None and exchange.status == LEFT:
+            await refusal.response()(scope, receive, send)
 
     async def _identified(self, scope: Scope, headers: Headers) -> Failure | None:
         try:
@@ -116,7 +132,8 @@ class Guard:
             scope[CALLER] = replace(caller, core_key=key) if key else caller
         except AgentError as error:
             failure = failure_of(error)
-            return replace(failure, status=500) if failure.status in SWALLOWED else failure
+            failure.status = 500 if failure.status in SWALLOWED else failure.status
+            return failure
         return None
 
     def _refusal(self, scope: Scope, headers: Headers, limit: int, *, known: bool, is_dial: bool) -> Failure | None:
@@ -152,46 +169,44 @@ class Guard:
         return None
 
 
-class _Sending:
-    def __init__(self, send: Send, origin: str | None) -> None:
-        self._send, self._origin, self.started = send, origin, False
-        self.body: _Body | None = None  # nothing is sent after its fault
+class _Exchange:
+    """A body as it arrives, and what is sent back. Where the body is larger than `limit` or nested too deeply, it
+    breaks off with `fault`, and no answer starts any more."""
 
-    async def __call__(self, message: Message) -> None:
-        if not self.started and self.body is not None and self.body.fault is not None:
+    def __init__(self, receive: Receive, send: Send, request_id: str = "") -> None:
+        self._receive, self._send, self._request_id = receive, send, request_id
+        self._length = self._depth = 0
+        self._in_text, self._cut = False, b""
+        self.origin: str | None = None  # that may read the answer
+        self.limit, self.is_upload, self.status = 0, False, LEFT
+        self.fault: Failure | None = None
+
+    async def send(self, message: Message) -> None:
+        if self.status == LEFT and self.fault is not None:
             return
         if message["type"] == "http.response.start":
-            self.started = True
+            self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers.setdefault("Content-Security-Policy", POLICY)
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Referrer-Policy", "no-referrer")
             headers.setdefault("Cache-Control", "no-store")
-            if self._origin is not None:
-                headers["Access-Control-Allow-Origin"] = self._origin
+            headers[REQUEST_ID] = self._request_id
+            if self.origin is not None:
+                headers["Access-Control-Allow-Origin"] = self.origin
                 headers["Access-Control-Expose-Headers"] = _EXPOSED
                 headers.add_vary_header("Origin")
         await self._send(message)
 
-
-class _Body:
-    """A body as it arrives; it breaks off, with `fault` set, where it is larger than `limit` or nested too deeply."""
-
-    def __init__(self, receive: Receive, limit: int, *, is_upload: bool) -> None:
-        self._receive, self._limit, self._is_upload = receive, limit, is_upload
-        self._length = self._depth = 0
-        self._in_text, self._cut = False, b""
-        self.fault: Failure | None = None
-
-    async def __call__(self) -> Message:
+    async def receive(self) -> Message:
         message = await self._receive()
         piece = message.get("body", b"")
         self._length += len(piece)
-        if self._length > self._limit:
-            self.fault = _too_large(self._limit, is_upload=self._is_upload)
-        elif not self._is_upload and b"\0" in piece:  # UTF-16 or UTF-32: their brackets are not countable by bytes
+        if self._length > self.limit:
+            self.fault = _too_large(self.limit, is_upload=self.is_upload)
+        elif not self.is_upload and b"\0" in piece:  # UTF-16 or UTF-32: their brackets are not countable by bytes
             self.fault = refused(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
-        elif not self._is_upload and self._is_too_deep(piece):
+        elif not self.is_upload and self._is_too_deep(piece):
             self.fault = refused(400, "The body is JSON that is nested too deeply.", "invalid_json")
         return message if self.fault is None else {"type": "http.disconnect"}
 
@@ -220,41 +235,3 @@ def _is_loopback(name: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-_DOORS = {"openai": "dial", "session": "sessions"} | {
-    name: name for name in ("approvals", "chat", "health", "metrics", "ready", "runs", "sessions", "traces", "v1")
-}
-LEFT = 499  # what proxies note for a client that left before an answer started
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """An application whose answers carry the id that is in the log's lines about them."""
-
-    app: ASGIApp
-    metrics: PrometheusMetrics | None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        info = RequestInfo.of(Headers(scope=scope))
-        door, token = _DOORS.get(scope["path"].lstrip("/").partition("/")[0], "other"), REQUEST.set(info)
-        status = LEFT
-
-        async def answering(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                nonlocal status
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (REQUEST_ID.encode(), info.request_id.encode())]
-            await send(message)
-
-        if self.metrics is not None:
-            self.metrics.http_started(door)
-        try:
-            await self.app(scope, receive, answering)
-        finally:
-            if self.metrics is not None:
-                self.metrics.http_ended(door, status)
-            REQUEST.reset(token)

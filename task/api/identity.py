@@ -1,7 +1,5 @@
 """The caller of the HTTP door: anyone on this machine, the owner of a key, or a user known to DIAL Core."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +10,7 @@ from typing import Literal
 
 import aiohttp
 
-from task.api.failures import Refused
+from task.api.failures import Failure, refused
 from task.conversation.inputs import forwarded
 from task.core_client.files import OwnersKey, filing
 from task.errors import ToolError
@@ -53,7 +51,7 @@ class Identity:
         """The caller of a request with these headers.
 
         Raises:
-            Refused: no key or a wrong one (401), or too many requests (429).
+            Failure: no key or a wrong one (401), or too many requests (429).
             StoreUnavailable: the keys cannot be looked up now.
         """
         travelling = forwarded(headers)
@@ -63,10 +61,10 @@ class Identity:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         bearer, key = token.strip() if scheme.lower() == "bearer" else "", headers.get("api-key", "")
         if not bearer and not key:
-            raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
+            raise refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
         if bearer and key and bearer != key:
             text = "`Authorization` and `Api-Key` contain different keys; send one of them."
-            raise Refused(400, text, code="two_keys")
+            raise refused(400, text, code="two_keys")
         if self.mode == "keys":
             known = await (await self.services.store.get()).keys.verify(bearer or key)
             if known is None:
@@ -81,7 +79,7 @@ class Identity:
         seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
             text = f"This key may send {self.per_minute} requests in a minute. Try again in a moment."
-            raise Refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
+            raise refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
         return found
 
     async def _at_core(self, secret: str, *, is_bearer: bool) -> tuple[str, str, str]:
@@ -91,7 +89,7 @@ class Identity:
             # A bearer value is a user's token, or the key of a client that knows no other header.
             bucket, shown = "", UserToken(secret) if is_bearer else secret
             if is_bearer and not _JWT.fullmatch(secret):
-                with suppress(Refused):
+                with suppress(Failure):
                     bucket, shown = await self._bucket(secret), secret
             bucket = bucket or await self._bucket(shown)
             if len(self._known) >= MOST_REMEMBERED:
@@ -109,8 +107,8 @@ class Identity:
             if is_refused or isinstance(cause, ValueError):  # a key that no header can carry
                 raise _unknown() from error
             detail = f"no answer from DIAL Core at {self.services.endpoint}"
-            raise Refused(503, _NO_CORE, code="core_unavailable", retry_after=5, detail=detail) from error
+            raise refused(503, _NO_CORE, code="core_unavailable", retry_after=5, detail=detail) from error
 
 
-def _unknown() -> Refused:
-    return Refused(401, "This key is unknown, or it was revoked.", code="invalid_api_key")
+def _unknown() -> Failure:
+    return refused(401, "This key is unknown, or it was revoked.", code="invalid_api_key")

@@ -20,72 +20,52 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 4000  # the bounds also keep the search for closing marks linear
 MOST_LINES = 100
-_CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
-_DISPLAYED = ("$$", "\\[")
-_AMOUNT = re.compile(r"\d[\d.,]*[kKMB]?[\s(]+[A-Za-z]{2,}\b")
-
-
-def formula_rules(reader: MarkdownIt) -> None:
-    """Add the rules; a formula becomes a `span` of the class `math` or `math display` that holds its TeX."""
-    reader.inline.ruler.before("escape", "formula", _inline)
-    reader.block.ruler.before("fence", "formula", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]})
-    reader.add_render_rule("formula", _rendered)
+_CLOSING = {"$$": "$$", "\\[": "\\]"}  # of displayed formulas
+_CLOSES = {**_CLOSING, "\\(": "\\)"}
+_DOLLARS = r"\$\$((?:[^$\\]++|\\(?:.|\Z)|\$(?!\$))*+)"  # a dollar behind a backslash closes nothing
+_BRACKETS = r"\\\[((?:[^\\]++|\\(?!\]))*+)"
+_PARENTHESES = r"\\\(((?:[^\\]++|\\(?!\)))*+)\\\)"
+# A price has letters around it, spaces inside, or words behind its amount.
+_PRICE = r"\s|\$|\d[\d.,]*[kKMB]?[\s(]+[A-Za-z]{2,}\b"
+_DOLLAR = rf"(?<![^\W_])\$(?!{_PRICE})((?:[^$\\]++|\\.)*+)(?<!\s)\$(?![^\W_])"
+_INLINE = re.compile(rf"{_DOLLARS}\$\$|{_BRACKETS}\\\]|{_PARENTHESES}|{_DOLLAR}", re.DOTALL)
+_BLOCK = re.compile(rf"(?:{_DOLLARS}(?:\$\$|\Z)|{_BRACKETS}(?:\\\]|\Z))[ \t]*(?=\n|\Z)", re.DOTALL)
 
 
 def _inline(state: StateInline, silent: bool) -> bool:
-    start = state.pos
-    opening = next((mark for mark in _CLOSING if state.src.startswith(mark, start)), None)
-    if opening is None:
+    end = min(state.posMax, state.pos + MOST_CHARACTERS)
+    closing = _CLOSES.get(state.src[state.pos : state.pos + 2], "")
+    if state.src.find(closing, state.pos + 2, end) < 0:  # much faster than the pattern, for thousands of openings
         return False
-    end = _closed(state.src, start + len(opening), state.posMax, _CLOSING[opening])
-    tex = state.src[start + len(opening) : max(end, 0)]
-    if not tex.strip():
+    found = _INLINE.match(state.src, state.pos, end)
+    if found is None or not (tex := found[found.lastindex or 0].strip()):
         return False
-    if opening == "$":  # a price has no spaces inside, or letters around
-        outside = (state.src[start - 1 : start] if start else "") + state.src[end + 1 : end + 2]
-        touches = not tex[0].isspace() and not tex[-1].isspace()
-        if not touches or any(map(str.isalnum, outside)) or _AMOUNT.match(state.src, start + 1, end):
-            return False
     if not silent:
         token = state.push("formula", "span", 0)
-        token.content, token.markup = tex.strip(), opening
-    state.pos = end + len(opening)
+        token.content, token.markup = tex, found[0][:2]
+    state.pos = found.end()
     return True
-
-
-def _closed(text: str, start: int, stop: int, closing: str) -> int:
-    limit = min(stop, start + MOST_CHARACTERS)
-    end = text.find(closing, start, limit)
-    while end >= 0 and closing[0] == "$":
-        before = max(0, end - 16)
-        if (end - len(text[before:end].rstrip("\\")) - before) % 2 == 0:  # no odd number of backslashes
-            break
-        end = text.find(closing, end + 1, limit)
-    return end
 
 
 def _block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
     start = state.bMarks[first] + state.tShift[first]
-    opening = next((mark for mark in _DISPLAYED if state.src.startswith(mark, start)), None)
-    if opening is None or state.is_code_block(first):
+    if state.src[start : start + 2] not in _CLOSING or state.is_code_block(first):
         return False
-    end = _closed(state.src, start + 2, state.eMarks[stop - 1], _CLOSING[opening])
-    lines = range(first, min(stop, first + MOST_LINES + 1))
-    last = next((line for line in lines if end <= state.eMarks[line]), None) if end >= 0 else stop - 1
-    if last is None or last - first > MOST_LINES:
+    last, most = first + 1, min(stop, first + MOST_LINES + 1)
+    while last < most and not state.isEmpty(last) and state.sCount[last] >= state.blkIndent:
+        last += 1
+    found = _BLOCK.match(state.getLines(first, last, state.blkIndent, False).strip())
+    if found is None or len(found[0]) > MOST_CHARACTERS:
         return False
-    inside = range(first + 1, last + 1)
-    if any(state.isEmpty(line) or state.sCount[line] < state.blkIndent for line in inside):
-        return False
-    if end >= 0 and state.src[end + 2 : state.eMarks[last]].strip():
+    # Without its end more of it may follow; until then it is text, and its lines do not become lists or headings.
+    is_open = not found[0][2:].rstrip().endswith(_CLOSING[found[0][:2]])
+    if is_open and last < stop:
         return False
     if not silent:
-        state.line = last + 1
+        state.line = first + found[0].count("\n") + 1
         token = state.push("formula", "p", 0)
-        # Without its end more of it may follow; until then it is text, and its lines do not become lists or headings.
-        token.block, token.map, token.hidden = True, [first, last + 1], end < 0
-        text = state.getLines(first, last + 1, state.blkIndent, False).strip()
-        token.content, token.markup = text.removeprefix(opening).removesuffix(_CLOSING[opening]).strip(), opening
+        token.block, token.map, token.hidden = True, [first, state.line], is_open
+        token.content, token.markup = found[found.lastindex or 0].strip(), found[0][:2]
     return True
 
 
@@ -93,7 +73,7 @@ def _rendered(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
     token = tokens[place]
     if token.hidden:
         return f"<p>{escape(token.markup + token.content)}</p>\n"
-    kind = "math display" if token.markup in _DISPLAYED else "math"
+    kind = "math display" if token.markup in _CLOSING else "math"
     made = f'<span class="{kind}">{escape(token.content)}</span>'
     return f"<p>{made}</p>\n" if token.block else made
 
@@ -167,7 +147,10 @@ def _reader() -> MarkdownIt:
         reader.linkify.add("files/", {"validate": _file_length})
     reader.validateLink = lambda url: bool(_LINK.match(url) or _FILE.match(url) or _PICTURE.match(url))
     reader.add_render_rule("image", _image)
-    formula_rules(reader)
+    # A formula becomes a `span` of the class `math` or `math display` that holds its TeX.
+    reader.inline.ruler.before("escape", "formula", _inline)
+    reader.block.ruler.before("fence", "formula", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+    reader.add_render_rule("formula", _rendered)
     return reader.use(tasklists_plugin)
 
 

@@ -217,21 +217,23 @@ class ChatCompletionRequest(ChatFields, ProviderFields):
 
 @dataclass(frozen=True, slots=True)
 class IncomingMessages:
-    """A request's messages without the system prompt that stood in front, which is `prompt`; personal data is never
-    removed from that one, also where the request wants it (`scrubs_prompt`)."""
+    """A request's messages and its system prompt, if any, from which personal data is never removed, also where the
+    request wants it (`scrubs_prompt`)."""
 
     messages: tuple[Message, ...]
     prompt: str | None = None
     scrubs_prompt: bool = False
 
 
-async def read_messages(shelf: FileShelf, caller: ApiCaller, bodies: Sequence[ChatMessage]) -> IncomingMessages:
-    """The messages; files they carry go to `shelf`.
+async def read_messages(
+    shelf: FileShelf, caller: ApiCaller, bodies: Sequence[ChatMessage], prompt: str | None = None
+) -> IncomingMessages:
+    """The messages, with this system prompt unless one stands in front; files they carry go to `shelf`.
 
     Raises:
         InvalidRequest: they end with an answer, or a file in them cannot be read.
     """
-    first, prompt, scrubs, messages = bodies[0], None, False, list[Message]()
+    first, scrubs, messages = bodies[0], False, list[Message]()
     if isinstance(bodies[-1], AssistantMessage):
         raise InvalidRequest("The last message must be the user's, a system's, or the result of a tool of yours.")
     if isinstance(first, SystemMessage) and len(bodies) > 1:

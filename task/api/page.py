@@ -1,7 +1,5 @@
 """The web page: its files, compressed and cached, and what it asks of the agent."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import mimetypes
@@ -22,14 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from task.api.failures import Refused, failures
+from task.api.failures import failures, refused
 from task.api.markdown import BlockBody, blocks_of
 from task.api.schemas import RequestModel, Text
 from task.api.service import CurrentService, router
 from task.errors import InvalidRequest, NotFound
 from task.llm.openai import Recording
 from task.runs.titles import OFF
-from task.tools.models import Caller
 
 MAX_TEXTS = 100
 RECORDING_BYTES = 25 * 10**6  # what OpenAI's endpoint takes
@@ -64,7 +61,16 @@ class PageFile:
 
     @cached_property
     def content(self) -> bytes:
-        return self.path.read_bytes()
+        content = self.path.read_bytes()
+        if self.name != PAGE:
+            return content
+        # The page lists the modules that it needs, so that they are loaded at once, not import by import.
+        modules = ["main.js"]  # and all that `import` statements lead to, but not what `import()` loads later
+        for name in modules:
+            imported = _IMPORT.findall((STATIC / name).read_text("utf-8"))
+            modules += [other for other in dict.fromkeys(imported) if other not in modules]
+        links = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules)
+        return content.replace(b"</head>", links.encode() + b"</head>")
 
     @property
     def media_type(self) -> str:
@@ -90,28 +96,13 @@ class PageFile:
         return Response(self.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
 
 
-class StartPage(PageFile):
-    """The page itself. It lists the modules that it needs, so that they are loaded at once, not import by import."""
-
-    @cached_property
-    def content(self) -> bytes:
-        modules = ["main.js"]  # and all that `import` statements lead to, but not what `import()` loads later
-        for name in modules:
-            imported = _IMPORT.findall((STATIC / name).read_text("utf-8"))
-            modules += [other for other in dict.fromkeys(imported) if other not in modules]
-        links = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules)
-        return self.path.read_bytes().replace(b"</head>", links.encode() + b"</head>")
-
-
 def page_files() -> Mapping[str, PageFile]:
     """The files that may be asked for, by their path below the folder; the page has no others."""
     paths = (path for path in sorted(STATIC.rglob("*")) if path.is_file())
     own = {name: PageFile(name, path) for path in paths if (name := path.relative_to(STATIC).as_posix())}
-    # Found without loading the package, which would take long.
-    plotly = find_spec("plotly")
-    folders = plotly.submodule_search_locations if plotly is not None else None
-    charts = Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
-    return {**own, PAGE: StartPage(PAGE, STATIC / PAGE), CHARTS: PageFile(CHARTS, charts)}
+    plotly = find_spec("plotly")  # not imported, which would take long
+    charts = Path(plotly.origin if plotly and plotly.origin else "").parent / "package_data" / CHARTS
+    return {**own, CHARTS: PageFile(CHARTS, charts)}
 
 
 def add_page(app: FastAPI, *, listens: bool) -> None:
@@ -178,7 +169,7 @@ class TranscriptionBody(BaseModel):
 
 @routes.post("/transcription", response_model=TranscriptionBody, responses=failures(404, 413, 415))
 async def transcribe(service: CurrentService, file: Annotated[UploadFile, FormFile()]) -> Any:
-    """The words of a recording, for the person to read before they are sent."""
+    """The words of a recording, for the user to read before they are sent."""
     if not service.options.transcription:
         raise NotFound("Voice input is off. An operator switches it on with AGENT_HTTP__TRANSCRIPTION.")
     kind = (file.content_type or "").partition(";")[0]
@@ -186,10 +177,6 @@ async def transcribe(service: CurrentService, file: Annotated[UploadFile, FormFi
     if not kind.startswith("audio/") or not content:
         raise InvalidRequest("This is not a recording: send audio that is not empty.")
     if len(content) > RECORDING_BYTES:
-        raise Refused(413, "The recording is too long: speak for a few minutes at a time.", code="file_too_large")
-
-    async def principal() -> str:
-        return service.owner
-
-    named = Caller(service.caller.core_key, principal, headers=dict(service.caller.headers))
-    return {"text": await service.profile.transcribe(service.options.transcription, Recording(content, kind), named)}
+        raise refused(413, "The recording is too long: speak for a few minutes at a time.", code="file_too_large")
+    recording, caller = Recording(content, kind), service.caller.of_tools()
+    return {"text": await service.profile.transcribe(service.options.transcription, recording, caller)}

@@ -1,8 +1,7 @@
 """The platform API's `/chat`, personas, saved prompts, and the health of the tools."""
 
-from __future__ import annotations
-
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -58,16 +57,15 @@ async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService) -> A
     """Answer a conversation in a session, which is made where none is named."""
     async with service.runner.once(service.owner, key) as run:
         if run is None:
-            received = await service.read(body.messages)
-            prompt = body.system_prompt
-            if prompt is None and received.prompt is None:
+            received = await service.read(body.messages, body.system_prompt)
+            if received.prompt is None:
                 # The documented prompt, which promises only tools that are there, and the agent's own.
                 tools = named((await offered(service.services, service.profile))[0])
                 found = " and ".join(words for name, words in CHAT_TOOLS.items() if name in tools)
                 promised = f" with access to {found} tools" if found else ""
-                prompt = f"{CHAT_PROMPT}{promised}.\n\n{service.profile.prompt}"
+                received = replace(received, prompt=f"{CHAT_PROMPT}{promised}.\n\n{service.profile.prompt}")
             given = {"max_tokens": body.max_tokens or CHAT_TOKENS}
-            options = await service.run_options("chat", body, received, prompt, given)
+            options = await service.run_options("chat", body, received, given)
             prepared = await service.preparing.in_session(service.caller, received.messages, options, body.session_id)
             run = await service.runner.start(prepared, key)
     live = await service.runner.follow(service.owner, run.run_id)
@@ -76,8 +74,8 @@ async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService) -> A
     return {
         "response": state.answer,
         "attachments": state.attachments,
-        "status": state.status,
-        "session_id": state.session_id,
+        "status": state.run.status,
+        "session_id": state.run.session_id,
         "run_id": live.run.run_id,
         "trace": live.trace,
     }

@@ -1,7 +1,5 @@
 """Runs through the API: started, followed as events, stopped; with their approvals and grants."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -165,10 +163,9 @@ async def start_run(body: RunStart, key: CurrentKey, service: CurrentService) ->
     """Start an answer in a session and return at once; its events follow it."""
     async with service.runner.once(service.owner, key) as run:
         if run is None:
-            received = await service.read(body.messages)
-            options = await service.completion_options("runs", body, received)
+            sent, options = await service.completion("runs", body)
             session = (body.session_id, body.origin)
-            prepared = await service.preparing.in_session(service.caller, received.messages, options, *session)
+            prepared = await service.preparing.in_session(service.caller, sent, options, *session)
             run = await service.runner.start(prepared, key)
     service.runner.detach(run.run_id)
     return run
@@ -222,9 +219,8 @@ async def list_approvals(
     service: CurrentService, session_id: QueryText = None, run_id: QueryText = None, waiting: bool = True
 ) -> Any:
     """Open questions; with `waiting=false` also those that are closed."""
-    found = await (await service.store()).approvals.list(
-        service.owner, session_id=session_id, run_id=run_id, waiting=waiting
-    )
+    store = await service.store()
+    found = await store.approvals.list(service.owner, session_id=session_id, run_id=run_id, waiting=waiting)
     return {"approvals": found, "count": len(found)}
 
 

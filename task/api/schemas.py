@@ -1,7 +1,5 @@
 """What bodies are made of, and the parameters and pages that listings have in common."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Annotated, Any, Generic, Literal, TypeVar
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from task.api.failures import Failure, RunFailed
+from task.api.failures import Failure
 from task.api.guard import HttpOptions
 from task.api.identity import ApiCaller, Identity
 from task.api.messages import (
@@ -27,6 +27,7 @@ from task.api.messages import (
 )
 from task.api.schemas import SCHEMA_REFERENCE, JsonResponse
 from task.conversation.inputs import CALLER
+from task.conversation.messages import Message
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -66,21 +67,19 @@ class Service:
         """The opened store. Raises `StoreUnavailable`."""
         return await self.services.store.get()
 
-    async def read(self, bodies: Sequence[ChatMessage]) -> IncomingMessages:
-        """The messages of a request. Raises `InvalidRequest`."""
-        return await read_messages(self.shelf, self.caller, bodies)
+    async def read(self, bodies: Sequence[ChatMessage], prompt: str | None = None) -> IncomingMessages:
+        """The messages of a request, with this system prompt unless they bring their own. Raises `InvalidRequest`."""
+        return await read_messages(self.shelf, self.caller, bodies, prompt)
 
     async def run_options(
         self,
         door: str,
         body: AnswerRequest,
-        received: IncomingMessages,
-        prompt: str | None = None,
+        sent: IncomingMessages,
         given: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> RunOptions:
-        """How to answer with the options in the request, which those `given` replace; `prompt` is for messages that
-        bring none of their own.
+        """How to answer with the options in the request, which those `given` replace.
 
         Raises:
             InvalidRequest: there is no such persona.
@@ -91,14 +90,14 @@ class Service:
         fields = body.model_dump(include=set(REQUEST_FIELDS & type(body).model_fields.keys()))
         asked = ModelOptions.requested({**fields, **(given or {})})
         warnings = [*profile.without_effect(model, asked, body.unknown)]
-        if received.scrubs_prompt:
+        if sent.scrubs_prompt:
             warnings.append("scrub_pii had no effect on the system prompt")
         if (tokens := asked.max_tokens or 0) > DOCUMENTED_TOKENS:
             warnings.append(f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
         return RunOptions(
             door,
             model,
-            prompt if received.prompt is None else received.prompt,
+            sent.prompt,
             profile.options_for(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P)),
             mode=PermissionMode(body.permission_mode),
             experiment=body.experiment,
@@ -107,23 +106,23 @@ class Service:
             **more,
         )
 
-    async def completion_options(
-        self, door: str, body: ChatCompletionRequest, received: IncomingMessages
-    ) -> RunOptions:
+    async def completion(self, door: str, body: ChatCompletionRequest) -> tuple[Sequence[Message], RunOptions]:
+        """What a chat completion asks, and how to answer. Raises `InvalidRequest`."""
+        sent = await self.read(body.messages, body.system_prompt)
         tools = tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools])
         choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedTool) else body.tool_choice
-        return await self.run_options(door, body, received, body.system_prompt, tools=tools, choice=choice)
+        return sent.messages, await self.run_options(door, body, sent, tools=tools, choice=choice)
 
     async def wait(self, live: LiveRun) -> None:
         """Wait for the end of the run; the SDK's middleware cancels this when the client leaves.
 
         Raises:
-            RunFailed: there is no answer.
+            Failure: there is no answer.
         """
         async with self.runner.listening(live):
             await asyncio.shield(live.ended)
         if live.state.failed:
-            raise RunFailed(Failure.of_run(live.state))
+            raise Failure.of_run(live.state)
 
     def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
         """The stream of these parts, or the failure of a run that fails before it has written anything."""
@@ -131,7 +130,7 @@ class Service:
         async def begun() -> None:
             if live.state.failed and not live.state.written:
                 await asyncio.shield(live.ended)
-                raise RunFailed(Failure.of_run(live.state))
+                raise Failure.of_run(live.state)
 
         return EventStream(parts, self.options.heartbeat_seconds, begun)
 

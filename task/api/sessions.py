@@ -171,11 +171,8 @@ async def end_session(body: SessionEnd, service: CurrentService) -> Any:
     await service.runner.end_in(service.owner, body.session_id)
     for approval in await opened.approvals.list(service.owner, session_id=body.session_id):
         await opened.approvals.expire(service.owner, approval.approval_id)
-    return {
-        "session_id": session.session_id,
-        "message_count": len(session.visible_messages),
-        "ended_at": session.ended_at,
-    }
+    count = len(session.visible_messages)
+    return {"session_id": session.session_id, "message_count": count, "ended_at": session.ended_at}
 
 
 @routes.get("/session/{session_id}", response_model=SessionBody, responses=failures(404))
@@ -317,14 +314,14 @@ def as_markdown(session: Session) -> str:
 
 async def as_lines(sessions: Sessions, owner: str, which: SessionFilter) -> AsyncGenerator[bytes]:
     """The owner's sessions as `as_json` has them, one in a line, the last used first."""
-    page = await sessions.list(owner, AT_ONCE, None, which)
+    cursor = None
     while True:
+        page = await sessions.list(owner, AT_ONCE, cursor, which)
         for item in page.items:
             with suppress(NotFound):  # deleted since
                 yield json_bytes(as_json(await sessions.get(owner, item.session_id))) + b"\n"
-        if page.cursor is None:
+        if (cursor := page.cursor) is None:
             return
-        page = await sessions.list(owner, AT_ONCE, page.cursor, which)
 
 
 def _attached(message: Message) -> str:

@@ -1,9 +1,7 @@
 """The platform API's traces: listed, read, rated, and replayed with another model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path
@@ -28,7 +26,6 @@ from task.api.schemas import (
 )
 from task.api.service import CurrentKey, CurrentService, Service, router
 from task.runs.replay import asked_again
-from task.store.records import RunStatus
 from task.store.trace_records import COMMENT_CHARS, CUT, Rating, TracedCall, TraceFilter
 
 
@@ -163,26 +160,21 @@ class ReplayRequest(RequestModel):
 routes = router("Traces")
 
 
-async def _filter(
-    session_id: QueryText = None,
-    run_id: QueryText = None,
-    experiment: QueryText = None,
-    status: RunStatus | None = None,
-    door: QueryText = None,
-    since: QueryTime = None,
-    until: QueryTime = None,
-    model: QueryText = None,
-    tool: QueryText = None,
-    text: QueryText = None,
-    rating: Rating | None = None,
-    except_door: QueryText = None,
-) -> TraceFilter:
-    return TraceFilter(
-        session_id, run_id, experiment, status, door, since, until, model, tool, text, rating, except_door
-    )
+@dataclass(frozen=True, slots=True)
+class TraceQuery(TraceFilter):
+    session_id: QueryText = None
+    run_id: QueryText = None
+    experiment: QueryText = None
+    door: QueryText = None
+    since: QueryTime = None
+    until: QueryTime = None
+    model: QueryText = None
+    tool: QueryText = None
+    text: QueryText = None
+    except_door: QueryText = None
 
 
-Which = Annotated[TraceFilter, Depends(_filter)]
+Which = Annotated[TraceFilter, Depends(TraceQuery)]
 
 
 @routes.get("/traces", response_model=TraceList, responses=failures())
@@ -236,9 +228,8 @@ async def replay(trace_id: str, body: ReplayRequest, key: CurrentKey, service: C
     ask, as in any other run."""
     async with service.runner.once(service.owner, key) as run:
         if run is None:
-            run = await service.runner.start(
-                await asked_again(await service.store(), service.caller, trace_id, body.model), key
-            )
+            request = await asked_again(await service.store(), service.caller, trace_id, body.model)
+            run = await service.runner.start(request, key)
     service.runner.detach(run.run_id)
     return run
 

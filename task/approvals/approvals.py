@@ -1,26 +1,23 @@
-"""What the calls of one conversation may do: the rules, the grants, and the answers to the questions just asked."""
+"""What the calls of one conversation may do: the rules, the grants, and what the user decides about waiting calls by
+words, buttons, or a line at a terminal."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
+import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-import aiohttp
-import orjson
-
-from task.approvals.questions import question
-from task.conversation.inputs import Answer
-from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.conversation.inputs import Answer, Choice, Incoming
+from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.state import TurnState, WaitingCall
+from task.core_client.files import DialFiles
 from task.core_client.models import Caller
-from task.llm.dial import core_headers
+from task.errors import ToolError
 from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import AnsweredGate, Grant, Grants, PolicyGate
 from task.permissions.icerc import plain
@@ -36,18 +33,20 @@ logger = logging.getLogger(__name__)
 
 DENIED = "the user denied it"
 EXPIRED = "This approval came too late: the question is no longer open. Nothing has run."
-OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
-FOLDER = "approvals"
-_SECONDS = 15.0
+FOLDER = "approvals/"
 _REMEMBERED = 10_000
 _EXISTS = 412
 
 
 class Claims:
-    """The first to present the id of a suspended turn may run what was approved in it: remembered in this process."""
+    """The first to present the id of a suspended turn may run what was approved in it.
 
-    def __init__(self, clock: Callable[[], float] = time) -> None:
-        self._clock = clock
+    Each is remembered in this process, and by a note in the user's own `files` at Core, where every replica finds it;
+    without a Core that stores the note only this process knows what was approved.
+    """
+
+    def __init__(self, files: DialFiles | None = None, clock: Callable[[], float] = time) -> None:
+        self._files, self._clock = files, clock
         self._taken: OrderedDict[str, float] = OrderedDict()
 
     async def take(self, turn: str, expires: float, api_key: str) -> bool:
@@ -57,40 +56,14 @@ class Claims:
         if turn in self._taken:
             return False
         self._taken[turn] = expires
-        return True
-
-
-class CoreClaims(Claims):
-    """Leaves a note in the user's own files at Core, where every replica finds it.
-
-    Without a Core that stores the note only this process knows what was approved.
-    """
-
-    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
-        super().__init__()
-        self._session, self._base = session, endpoint.rstrip("/")
-
-    async def take(self, turn: str, expires: float, api_key: str) -> bool:
-        if not await super().take(turn, expires, api_key):
-            return False
         try:
-            async with asyncio.timeout(_SECONDS):
-                base, headers = self._base, core_headers(api_key)
-                async with self._session.get(f"{base}/v1/bucket", headers=headers, allow_redirects=False) as response:
-                    response.raise_for_status()
-                    home = orjson.loads(await response.read())
-                form = aiohttp.FormData()
-                form.add_field("file", turn.encode(), filename=f"{turn}.txt", content_type="text/plain")
-                url = f"{base}/v1/files/{home.get('appdata') or home['bucket']}/{FOLDER}/{turn}.txt"
-                first = {**headers, "If-None-Match": "*"}
-                async with self._session.put(url, data=form, headers=first, allow_redirects=False) as response:
-                    if response.status == _EXISTS:
-                        return False
-                    response.raise_for_status()
-                    return True
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
-            logger.warning("an approval is known to this process only (%s)", type(error).__name__)
-            return True
+            if self._files is not None:
+                await self._files.upload(f"{turn}.txt", turn.encode(), "text/plain", api_key, FOLDER)
+        except ToolError as error:
+            if getattr(error.__cause__, "status_code", None) == _EXISTS:
+                return False
+            logger.warning("an approval is known to this process only (%s)", type(error.__cause__).__name__)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +138,7 @@ class Approvals:
         """The gate that decides the calls of the turn."""
         rules, grants = self.rules, self.grants
         refresh = partial(rules.refresh, grants) if rules.refresh is not None else None
-        gate = PolicyGate(rules.policy, grants, mode, self.principal, self.conversation, rules.clock, refresh)
+        gate = PolicyGate(rules.policy, grants, mode, self.principal, self.conversation, refresh)
         return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
 
 
@@ -181,14 +154,6 @@ class RunApprovals:
     run_id: str
     answered: Sequence[Approval] = ()
     _before: list[Grant] = field(default_factory=list[Grant])
-    _edits: dict[str, str] = field(init=False)  # arguments other than the model's that were approved, by calls' ids
-
-    def __post_init__(self) -> None:
-        self._edits = {
-            item.call_id: json.dumps(dict(item.answer.arguments), ensure_ascii=False)
-            for item in self.answered
-            if item.answer is not None and item.answer.allowed and item.answer.arguments is not None
-        }
 
     async def state(self) -> TurnState:
         """What the run continues from: the answered questions, and the grants of the session."""
@@ -197,29 +162,8 @@ class RunApprovals:
         waiting = tuple(WaitingCall(item.call_id, item.digest, item.code) for item in self.answered)
         return TurnState(pending=waiting, grants=tuple(grant.as_dict() for grant in grants))
 
-    def history(self, messages: Sequence[Message]) -> list[Message]:
-        """The conversation with the calls as they were approved."""
-
-        def edited(call: ToolCall) -> ToolCall:
-            arguments = self._edits.get(call.id)
-            return call if arguments is None else replace(call, function=FunctionCall(call.name, arguments))
-
-        if not self._edits:
-            return list(messages)
-        return [replace(message, tool_calls=tuple(map(edited, message.tool_calls))) for message in messages]
-
-    def with_notes(self, added: Sequence[Message]) -> tuple[Message, ...]:
-        """The run's messages; results of changed calls note the new arguments, as the stored call has the old ones."""
-        notes = {call_id: OTHER_ARGUMENTS.format(arguments=arguments) for call_id, arguments in self._edits.items()}
-        return tuple(
-            replace(message, content=f"{notes[message.tool_call_id]}\n\n{message.text()}")
-            if message.tool_call_id in notes
-            else message
-            for message in added
-        )
-
-    async def ask(self, pending: Sequence[Pending], session_id: str, said: str) -> tuple[str, list[Approval]]:
-        """Store a question about each of these calls; returns their text, to follow `said`, and the questions."""
+    async def ask(self, pending: Sequence[Pending], session_id: str) -> list[Approval]:
+        """Store a question about each of these calls."""
         asked: list[Approval] = []
         for item in pending:
             card = item.card.displayed()
@@ -236,7 +180,7 @@ class RunApprovals:
                 run_id=self.run_id,
             )
             asked.append(found)
-        return question(pending, [item.code for item in asked], self.rules.open_seconds, said), asked
+        return asked
 
     async def save(self, grants: Sequence[Grant]) -> None:
         """Store the grants that outlast this run."""
@@ -259,3 +203,142 @@ class RunApprovals:
     async def _stored(self) -> list[Grant]:
         stored = await patiently(lambda: self.store.grants.list(self.owner, self.session_id))
         return Grants.from_list([item.data for item in stored], self.rules.clock).lasting()
+
+
+DECISION, CALLS = "decision", "calls"  # the fields of the form
+CHECKED = 4  # the button that approves the checked calls and no other
+CHECKED_TEXT = "approve the checked ones"
+BUTTONS: Mapping[int, Choice] = {1: "approve", 2: "always", 3: "deny", CHECKED: "approve"}
+NOT_CHOSEN = "the user did not approve it"
+REASON_CHARS = 1_000
+DECISION_CHARS = 20_000  # a longer text is no decision
+
+# The words of the question, of its buttons, and a plain yes or no. "OK" or "sure" may only mean "I see".
+_WORDS: Mapping[str, Choice] = {
+    "approve": "approve",
+    "allow": "approve",
+    "yes": "approve",
+    "always allow": "always",
+    "always": "always",
+    "deny": "deny",
+    "no": "deny",
+}
+# ASCII only: look-alike letters or invisible characters must not make a decision. Possessive (`++`, `?+`) where spaces
+# may follow each other: otherwise a long row of them would be tried at each of its positions.
+_CODE = r"[a-z]\d[a-z]\d"
+_AND = r"\s*+(?:,(?:\s*+and\b)?|\band\b|&)\s*+"
+_CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_CODE}(?:{_AND}{_CODE})*))?(?![\w'])", re.ASCII | re.IGNORECASE)
+_NAMED = re.compile(_CODE, re.ASCII)
+_JOIN = re.compile(_AND, re.ASCII | re.IGNORECASE)
+_REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
+_END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
+_SEGMENTS = re.compile(r"[\n;]")
+_EVERY = ""  # in place of a code: the clause is about every call
+_NOT_CHOSEN = Answer(False, NOT_CHOSEN, by_user=False)
+
+
+def decision_of(item: Incoming, codes: Sequence[str]) -> tuple[Answer, ...] | None:
+    """The decision about the waiting calls with these codes that a message consists of.
+
+    None: it is not one, or not the user's.
+    """
+    return read_reply(item.text(), item.form_value, codes) if _may_decide(item) else None
+
+
+def words_of(message: Message) -> str:
+    """The user's text where it may be a decision, else empty."""
+    return message.text() if _may_decide(message) else ""
+
+
+def _may_decide(message: Message) -> bool:
+    # A message with files is never a decision: they would belong to a question.
+    if message.role is not Role.USER or message.attachments:
+        return False
+    return not isinstance(message.content, list) or all(part.get("type") == "text" for part in message.content)
+
+
+def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
+    """One answer for each waiting call, in the order of their `codes`; None: this decides nothing about them.
+
+    Words without a code are about every call. Calls that the reply does not name are denied. A code that is not among
+    `codes` makes the whole reply void, and so do words and buttons that contradict each other.
+    """
+    from_text, from_form = None, _of_form(form_value, len(codes))
+    found = _decision(text)
+    if found and codes and found.keys() <= {_EVERY, *codes}:
+        rest = found.get(_EVERY, _NOT_CHOSEN)
+        from_text = tuple(found.get(code, rest) for code in codes)
+    if from_form is None:
+        return from_text
+    if text.strip().lower() in ("", CHECKED_TEXT):
+        return from_form
+    same = from_text is not None and [replace(item, reason="") for item in from_text] == [
+        replace(item, reason="") for item in from_form
+    ]
+    return from_text if same else None
+
+
+def codes_in(text: str) -> tuple[str, ...] | None:
+    """The codes that a decision in words names, in their order; none where it is about every call.
+
+    None: the text is not a decision.
+    """
+    found = _decision(text)
+    return None if found is None else tuple(code for code in found if code != _EVERY)
+
+
+def typed_answer(line: str) -> Answer | None:
+    """The answer in a line at a terminal: yes, always, or no with a reason; None: none of these."""
+    word, _, rest = line.strip().partition(" ")
+    match word.lower().rstrip(",.:"):
+        case "y" | "yes" | "approve" if not rest:
+            return Answer(True)
+        case "a" | "always" if not rest:
+            return Answer(True, always=True)
+        case "n" | "no" | "deny":
+            return Answer(False, rest.strip().removeprefix("because ").strip())
+        case _:
+            return None
+
+
+def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
+    if not isinstance(value, Mapping):
+        return None
+    fields = cast("Mapping[str, Any]", value)
+    pressed = fields.get(DECISION)
+    if isinstance(pressed, bool) or not isinstance(pressed, int | float) or pressed not in BUTTONS:
+        return None
+    choice = BUTTONS[int(pressed)]
+    if pressed != CHECKED:
+        return (Answer.of(choice),) * count
+    checked = fields.get(CALLS)
+    numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
+    return tuple(Answer.of(choice) if str(number) in numbers else _NOT_CHOSEN for number in range(1, count + 1))
+
+
+def _decision(text: str) -> Mapping[str, Answer] | None:
+    # The answers by codes; None also where two contradict each other, or one is about every call and another is not.
+    text = text.strip(" \t\r\n")
+    if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
+        return None
+    found: dict[str, Answer] = {}
+    for segment in _SEGMENTS.split(text):
+        line, place = segment.strip(" \t\r"), 0
+        while place < len(line) or not line:
+            if (clause := _CLAUSE.match(line, place)) is None:
+                return None
+            choice, place, reason = _WORDS[clause[1].lower()], clause.end(), ""
+            join = _JOIN.match(line, place)
+            if join and _CLAUSE.match(line, join.end()):
+                place = join.end()
+            elif _END.fullmatch(line, place):
+                place = len(line)
+            elif choice == "deny" and (because := _REASON.fullmatch(line, place)):
+                place, reason = len(line), because[1].strip()[:REASON_CHARS]
+            else:
+                return None
+            answer = Answer.of(choice, reason)
+            codes = _NAMED.findall((clause[2] or "").lower())
+            if any(found.setdefault(code, answer) != answer for code in codes or (_EVERY,)):
+                return None
+    return found if _EVERY not in found or len(found) == 1 else None

@@ -1,14 +1,14 @@
-"""Put waiting calls to the user: as text with their cards, and as a form whose buttons DIAL Chat shows."""
-
-from __future__ import annotations
+"""Put waiting calls to the user, as text with their cards and as a form of buttons, and list what is allowed."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from task.conversation.inputs import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in, words_of
+from task.approvals.approvals import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in, words_of
 from task.conversation.messages import Message, Role
+from task.permissions.gate import Grant, Grants
 from task.permissions.icerc import plain, words
 from task.tools.toolbox import Pending
 
@@ -21,6 +21,10 @@ _HIDING = re.compile(
 _MOST_ENDS = 100
 _ADDRESS = re.compile(r":?//|(?<=www)\.", re.IGNORECASE)
 _CODED = re.compile(r"approve [a-z][2-9][a-z][2-9]")
+
+COMMAND = "/permissions"
+USAGE = f"`{COMMAND} revoke 1` revokes the first one, `{COMMAND} revoke all` all of them."
+NONE = "Nothing is allowed beyond the rules: you are asked each time."
 
 
 def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float, said: str = "") -> str:
@@ -144,3 +148,29 @@ def _how_to_answer(pending: Sequence[Pending], codes: Sequence[str], seconds: fl
         f"Reply **approve {', '.join(codes[:-1])} and {codes[-1]}** (this once), **always** or **deny** with the same "
         f"codes, or decide one by one: **{each} because …**. What you do not approve does not run. {open_for}"
     )
+
+
+def revoked(which: str, grants: Grants) -> str:
+    """Revoke the grant with this number, or `all`; what was revoked, and what is still allowed."""
+    listed, number = grants.lasting(), 0 if which == "all" else int(which)
+    if not listed:
+        return NONE
+    if number > len(listed):
+        return f"There is no number {number}.\n\n{listing(listed)}"
+    chosen = [listed[number - 1]] if number else listed
+    for grant in chosen:
+        while grants.revoke(grant):
+            continue
+    names = ", ".join(words(grant.describe()) for grant in chosen)
+    return f"Revoked: {names}.\n\n{listing(grants.lasting())}"
+
+
+def listing(grants: Sequence[Grant]) -> str:
+    """What is allowed, numbered, with its end, and how to take it back."""
+    if not grants:
+        return NONE
+    lines = [
+        f"{number}. {words(grant.describe())}, until {datetime.fromtimestamp(grant.expires, UTC):%Y-%m-%d %H:%M UTC}"
+        for number, grant in enumerate(grants, 1)
+    ]
+    return "\n".join(["Allowed in this conversation without asking:\n", *lines, f"\n{USAGE}"])

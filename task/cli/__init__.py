@@ -1,7 +1,5 @@
 """The command `dial-agent`, and how its commands end: every exit code and what it means."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

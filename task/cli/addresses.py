@@ -1,14 +1,10 @@
 """Addresses, ports and keys of the product's parts, as seen from this machine, and requests to a Core as a program."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -18,12 +14,11 @@ from yarl import URL
 
 from task.errors import AgentError, SettingsError
 from task.llm.chat_chunks import SseReader
+from task.llm.transport import is_loopback
 from task.settings import Settings
 from task.settings.installation import installation_secret
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where a server on every address is reached
-LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
-
 # An answer may take long and be quiet between heartbeats, so that only silence is bounded.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=300)
 
@@ -61,18 +56,14 @@ def key_for(settings: Settings, address: str) -> str:
     Raises:
         SettingsError: another machine's Core and no key for it, or the data folder cannot be used.
     """
-    if settings.dial_api_key is None and not is_loopback(address):
+    if settings.dial_api_key is None and not is_local(address):
         raise SettingsError(f"DIAL_API_KEY is not set, and {address} is not this machine; set the key it gave you.")
     return local_core_key(settings)
 
 
-def is_loopback(address: str) -> bool:
+def is_local(address: str) -> bool:
     """Whether the address is one of this machine."""
-    host = urlsplit(address).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(address).hostname or "")
 
 
 def free_port(host: str) -> int:
@@ -104,24 +95,8 @@ def port_fault(host: str, port: int) -> str | None:
             return None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return f"Port {port} is in use by {holder_of(port) or 'another process'}"
+            return f"Port {port} is in use by another process"
         return f"Nothing can listen on {host} port {port}: {error.strerror}"
-
-
-def holder_of(port: int) -> str | None:
-    """The listening process as `name (process 123)`, where Linux lets us see it."""
-    sockets: set[str] = set()
-    for table in filter(Path.exists, (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))):
-        for row in map(str.split, table.read_text().splitlines()[1:]):
-            if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port:
-                sockets.add(f"socket:[{row[9]}]")
-    for process in Path("/proc").glob("[0-9]*") if sockets else ():
-        try:
-            if any(str(link.readlink()) in sockets for link in (process / "fd").iterdir()):
-                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
-        except OSError:
-            continue  # it has ended, or belongs to another user
-    return None
 
 
 def family(host: str) -> socket.AddressFamily:
@@ -129,14 +104,10 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-class Unreachable(AgentError):
-    """Nothing answers at Core's address, or nothing behind it."""
-
-
 class CoreError(AgentError):
-    """Core refused the request; `status` is its HTTP status."""
+    """Core refused the request with this HTTP status; 0: nothing answers at its address, or the connection broke."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
 
@@ -146,8 +117,7 @@ class CoreClient:
     """Requests to one Core with one key, each over a connection of its own.
 
     Raises:
-        Unreachable: by every method, when nothing answers or the connection breaks.
-        CoreError: by every method, when Core answers with an error.
+        CoreError: by every method.
     """
 
     endpoint: str
@@ -183,6 +153,8 @@ class CoreClient:
             async with self._response("GET", f"/v1/deployments/{quote(deployment, safe='')}/configuration") as response:
                 return bool(await response.content.read(1)) or None  # Core's own answer is empty, or 404
         except CoreError as error:
+            if not error.status:
+                raise
             return None if error.status == 404 else error.status < 500
 
     async def _json(self, path: str) -> Any:
@@ -208,7 +180,7 @@ class CoreClient:
                     raise CoreError(_error_text(text) or f"HTTP status {response.status}", response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unreachable(f"{self.endpoint} does not answer ({type(error).__name__})") from error
+            raise CoreError(f"{self.endpoint} does not answer ({type(error).__name__})") from error
 
 
 def _error_text(text: str) -> str:

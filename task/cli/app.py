@@ -1,7 +1,5 @@
 """`dial-agent`: its commands by name, each in a module of its own, and how what they raise becomes an exit code."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -19,10 +17,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # the module and its application, a
     "serve": ("workers:app", "Run the agent alone, in as many processes as AGENT_WORKERS names."),
     "core": ("core:app", "Run local Core alone: keys, files, applications and models of DIAL without an account."),
     "duckduckgo": ("companions:search", "Run the search server alone: web search and the text of pages, over MCP."),
-    "python-interpreter": (
-        "companions:interpreter",
-        "Run the Python interpreter alone: one sandboxed kernel per conversation, over MCP.",
-    ),
+    "python-interpreter": ("companions:interpreter", "Run the Python interpreter alone: sandboxed kernels, over MCP."),
     "ask": ("ask:app", "Ask one question: the answer goes to standard output, the steps to standard error."),
     "chat": ("chat:app", "Chat at the terminal: the agent with the files of the working directory."),
     "run": ("run:app", "Plan a coding task; with --apply, carry the plan out in a folder and verify it."),
@@ -30,21 +25,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # the module and its application, a
     "runs": ("tasks:app", ""),  # the documented name of `tasks`
     "traces": ("traces:app", "List, show, export, replay and compare what runs did."),
     "tools": ("tools:app", "List the agent's tools: name, effects, description."),
-    "doctor": (
-        "doctor:app",
-        "Check settings, ports, Core, model, tools and sandbox, and say how to fix what is wrong.",
-    ),
-    "core-config": (
-        "core_config:app",
-        "Print the configuration for a real DIAL Core, with values from the environment.",
-    ),
+    "doctor": ("doctor:app", "Check settings, ports, Core, model, tools, sandbox, and say how to fix what is wrong."),
+    "core-config": ("core_config:app", "Print the configuration for a real DIAL Core, with the environment's values."),
     "keys": ("store:keys", "Create, list and revoke keys of the HTTP API."),
     "store": ("store:app", "Back up, restore, migrate and check the store."),
     "model": ("model:app", "Download, list and remove the small model that runs on this machine."),
-    "embedding": (
-        "model:embedding",
-        "Install what search in documents needs: the model and its libraries; `up` does it in the background.",
-    ),
+    "embedding": ("model:embedding", "Install what search in documents needs; `up` does it in the background."),
 }
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
 
+import orjson
 import typer
-from pydantic import BaseModel, ValidationError
 
 from task.cli import Exit
-from task.cli.addresses import CoreClient, CoreError, Unreachable, core_address, key_for
+from task.cli.addresses import CoreClient, CoreError, core_address, key_for
 from task.cli.options import Config, JsonLines, read_settings
 from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
@@ -27,7 +27,6 @@ from task.errors import AgentError, InvalidRequest
 from task.llm.chat_chunks import DONE
 from task.runs.events import (
     Attached,
-    FinishReason,
     RunAsks,
     RunError,
     RunEvent,
@@ -38,28 +37,15 @@ from task.runs.events import (
     StageText,
     data_of,
 )
-from task.settings import Settings
 from task.store.records import Event
 
 NO_TERMINAL = "Nothing has run: the call waits for an approval. Ask again at a terminal or in a chat."
 START_IT = "start the product with `make run` or `dial-agent up`."
-BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
 PROMPT = "approve, always, or deny because …? [deny] "
 SHORT_REPLIES = {"": "deny", "y": "yes", "n": "no"}
 FILE_SECONDS = 300.0
 app = typer.Typer(add_completion=False)
 LOOK = {"assistant_prefix": "", "tool_prefix": "", "error_prefix": ""}
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What to ask, of which deployment, with which files; the files of the answer go to the folder `save`."""
-
-    text: str
-    files: tuple[Path, ...] = ()
-    model: str = "general-purpose-agent"
-    save: Path | None = None
-    as_json: bool = False
 
 
 @app.command()
@@ -80,69 +66,65 @@ def ask(
     """Ask one question."""
     text = sys.stdin.read() if question == "-" else question
     settings = read_settings(config, dial_endpoint=endpoint or None)
-    raise typer.Exit(run(settings, Question(text, tuple(file or ()), model, save, as_json)))
-
-
-def run(settings: Settings, question: Question) -> int:
-    """Ask and show the answer.
-
-    Raises:
-        InvalidRequest: an empty question, or a folder for files that cannot be made.
-        SettingsError: no key for this Core.
-    """
-    if not question.text.strip():
+    if not text.strip():
         raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
-    if question.save is not None:
+    if save is not None:
         try:
-            question.save.mkdir(parents=True, exist_ok=True)
+            save.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidRequest(f"--save {question.save} cannot be used as a folder: {error.strerror}.") from error
+            raise InvalidRequest(f"--save {save} cannot be used as a folder: {error.strerror}.") from error
     address = core_address(settings)
-    ui = JsonUserInterface() if question.as_json else UserInterfaceManager(LOOK, plain=True)
+    client = CoreClient(address, key_for(settings, address))
+    ui = JsonUserInterface() if as_json else UserInterfaceManager(LOOK, plain=True)
     try:
-        return _ask(address, key_for(settings, address), question, ui)
-    except Unreachable as error:
-        message, code = f"{error}; {START_IT}", Exit.UNREACHABLE
-    except CoreError as error:
-        message, code = str(error), Exit.FAILED
-        if error.status == 401:
-            message = f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows."
-            code = Exit.USAGE
-        elif error.status == 404:
-            message = f"{address} answers: {error}; --model {question.model} is not deployed there."
-            code = Exit.USAGE
-        elif error.status in BEHIND_CORE:
-            message = f"{address} answers, but {question.model} behind it does not ({error}); {START_IT}"
-            code = Exit.UNREACHABLE
-    except AgentError as error:  # Core did not take a file
-        message, code = str(error), Exit.FAILED
-    ui.display_error_message("", message)
-    return code
+        code = _ask(client, ui, text, file or (), model, save)
+    except AgentError as error:
+        message, code = _explained(error, address, model)
+        ui.display_error_message("", message)
+    raise typer.Exit(code)
 
 
-def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManager) -> Exit:
-    client, files = CoreClient(address, api_key), UnpooledFiles(address, seconds=FILE_SECONDS)
-    unsaved: list[Attachment] = []
+def _explained(error: AgentError, address: str, model: str) -> tuple[str, Exit]:
+    match error:
+        case CoreError(status=0):
+            return f"{error}; {START_IT}", Exit.UNREACHABLE
+        case CoreError(status=401):
+            return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", Exit.USAGE
+        case CoreError(status=404):
+            return f"{address} answers: {error}; --model {model} is not deployed there.", Exit.USAGE
+        case CoreError(status=502 | 503 | 504):  # Core is there, the agent behind it is not
+            return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", Exit.UNREACHABLE
+        case _:  # also where Core did not take a file
+            return str(error), Exit.FAILED
+
+
+def _ask(
+    client: CoreClient, ui: UserInterfaceManager, text: str, paths: Sequence[Path], model: str, folder: Path | None
+) -> Exit:
+    files, unsaved = UnpooledFiles(client.endpoint, seconds=FILE_SECONDS), list[Attachment]()
 
     def save(attachment: Attachment) -> Path | None:
-        if question.save is None:
+        if folder is None:
             return None
         try:
-            return asyncio.run(saved(files, api_key, attachment, question.save))
+            return asyncio.run(saved(files, client.api_key, attachment, folder))
         except AgentError:
             unsaved.append(attachment)
             raise
 
     ui.save = save
-    attachments: Sequence[Attachment] = ()
-    if question.files:
+    attachments: list[Attachment] = []
+    if paths:
         asyncio.run(client.bucket())  # a Core that is absent or refuses the key has an exit code of its own
-        attachments = [asyncio.run(_uploaded(files, api_key, path)) for path in question.files]
-    messages, conversation = [_user_message(question.text, attachments)], uuid4().hex
+    for path in paths:
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        upload = files.upload(path.name, path.read_bytes(), kind, client.api_key, f"ask/{uuid4().hex[:12]}/")
+        attachments.append(Attachment(type=kind, title=path.name, url=asyncio.run(upload)))
+    messages, conversation = [_user_message(text, attachments)], uuid4().hex
     while True:
         answer = AnswerReader()
         with ui.answering() as show:
-            asyncio.run(_show(answer, client.ask(question.model, messages, conversation), show))
+            asyncio.run(_show(answer, client.ask(model, messages, conversation), show))
         if not answer.asks:
             return Exit.FAILED if answer.failed or unsaved else Exit.DONE
         reply = ui.type_line(PROMPT) if ui.interactive else None
@@ -151,13 +133,6 @@ def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManage
             return Exit.WAITING
         decision = reply.strip()
         messages += [answer.message(), _user_message(SHORT_REPLIES.get(decision.lower(), decision))]
-
-
-async def _uploaded(files: UnpooledFiles, api_key: str, path: Path) -> Attachment:
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    content = await asyncio.to_thread(path.read_bytes)
-    url = await files.upload(path.name, content, kind, api_key, f"ask/{uuid4().hex[:12]}/")
-    return Attachment(type=kind, title=path.name, url=url)
 
 
 async def _show(answer: AnswerReader, payloads: AsyncGenerator[bytes], show: Show) -> None:
@@ -170,35 +145,6 @@ async def _show(answer: AnswerReader, payloads: AsyncGenerator[bytes], show: Sho
 def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:
     custom = {"attachments": [item.as_dict() for item in attachments]}
     return {"role": "user", "content": text, **({"custom_content": custom} if attachments else {})}
-
-
-class _StageChange(BaseModel):
-    index: int
-    parent_stage_index: int | None = None
-    name: str | None = None
-    content: str | None = None
-    status: str | None = None
-
-
-class _CustomDelta(BaseModel):
-    attachments: list[Attachment] | None = None
-    stages: list[_StageChange] | None = None
-    state: dict[str, Any] | None = None
-
-
-class _Delta(BaseModel):
-    content: str | None = None
-    custom_content: _CustomDelta | None = None
-
-
-class _ChoiceChunk(BaseModel):
-    delta: _Delta = _Delta()
-    finish_reason: FinishReason | None = None
-
-
-class _AnswerChunk(BaseModel):
-    choices: list[_ChoiceChunk] = []
-    error: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -226,43 +172,44 @@ class AnswerReader:
             if payload == DONE:
                 break
             try:
-                chunk = _AnswerChunk.model_validate_json(payload)
-            except ValidationError:
+                chunk: dict[str, Any] = orjson.loads(payload)
+                if error := chunk.get("error"):
+                    message = error.get("display_message") or error.get("message")
+                    self._ended, failure = False, str(message or "The answer failed without a reason.")
+                    break
+                found = [event for choice in chunk.get("choices") or () for event in self._choice(choice)]
+            except (ValueError, LookupError, AttributeError, TypeError):
                 self._ended, failure = False, "The response is not a DIAL answer."
                 break
-            if chunk.error is not None:
-                message = chunk.error.get("display_message") or chunk.error.get("message")
-                self._ended, failure = False, str(message or "The answer failed without a reason.")
-                break
-            for choice in chunk.choices:
-                for event in self._choice(choice):
-                    yield event
+            for event in found:
+                yield event
         if not self._ended:
             self.failed = True
             yield RunError({"message": failure})
 
-    def _choice(self, choice: _ChoiceChunk) -> Iterator[RunEvent]:
-        custom = choice.delta.custom_content or _CustomDelta()
-        for stage in custom.stages or ():
-            before = self._names.get(stage.index, "")
-            name = self._names[stage.index] = before + (stage.name or "")
+    def _choice(self, choice: dict[str, Any]) -> Iterator[RunEvent]:
+        delta: dict[str, Any] = choice.get("delta") or {}
+        custom: dict[str, Any] = delta.get("custom_content") or {}
+        for stage in custom.get("stages") or ():
+            index, before = stage["index"], self._names.get(stage["index"], "")
+            name = self._names[index] = before + (stage.get("name") or "")
             if name and not before:  # the duration, which follows at the end, belongs to the name as well
-                yield StageOpened(stage.index, stage.parent_stage_index, name)
-            if stage.content:
-                yield StageText(stage.index, stage.content)
-            if stage.status:
-                yield StageClosed(stage.index, name, "failed" if stage.status.lower() == "failed" else "completed")
-        if choice.delta.content:
-            self._text += choice.delta.content
-            yield RunText(choice.delta.content)
-        if custom.state is not None:
-            self._state = custom.state
-            if waits(custom.state):
+                yield StageOpened(index, stage.get("parent_stage_index"), name)
+            if stage.get("content"):
+                yield StageText(index, stage["content"])
+            if status := stage.get("status"):
+                yield StageClosed(index, name, "failed" if status.lower() == "failed" else "completed")
+        if text := delta.get("content"):
+            self._text += text
+            yield RunText(text)
+        if (state := custom.get("state")) is not None:
+            self._state = state
+            if waits(state):
                 self.asks = True
-                asked = [{name: item.get(name) for name in ("call_id", "code")} for item in custom.state[PENDING_KEY]]
+                asked = [{name: item.get(name) for name in ("call_id", "code")} for item in state[PENDING_KEY]]
                 yield RunAsks(asked, "")  # the question itself is the end of the answer's text
-        for item in custom.attachments or ():
-            yield Attached(None, item.as_dict())
-        if choice.finish_reason and not self._ended:
+        for item in custom.get("attachments") or ():
+            yield Attached(None, {name: item[name] for name in Attachment.__slots__ if item.get(name) is not None})
+        if (reason := choice.get("finish_reason")) and not self._ended:
             self._ended = True
-            yield RunFinished("finished", "", None, None, choice.finish_reason)
+            yield RunFinished("finished", "", None, None, reason)

@@ -1,7 +1,5 @@
 """`dial-agent chat`: the console at a terminal, one question with `-p`, or the lines of standard input."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys
@@ -59,7 +57,9 @@ def chat(
         raise InvalidRequest("The question is empty; write it in quotes after -p.")
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # what comes may be anything, a terminal may not have it all
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    configuration = ConfigurationManager(str(config) if config else None, complete=completed, workspace=Path.cwd())
+    configuration = ConfigurationManager(
+        str(config) if config else None, complete=lambda given: asyncio.run(completed(given)), workspace=Path.cwd()
+    )
     if ignored := configuration.settings.ignored:
         print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
     log = configuration.settings.log_file or configuration.settings.data_dir / "chat.log"  # the terminal is the chat's
@@ -78,16 +78,12 @@ def chat(
         controller.shutdown()
 
 
-def completed(settings: Settings) -> Settings:
+async def completed(settings: Settings) -> Settings:
     """The settings with the model that they leave open: that of a running product, else of what is connected.
 
     Raises:
         SettingsError: there is none.
     """
-    return asyncio.run(_completed(settings))
-
-
-async def _completed(settings: Settings) -> Settings:
     address, of_core = core_address(settings), BACKENDS[settings.backend].of_core
     if not core_is_ours(settings):
         return _with_core(settings, address, key_for(settings, address)) if of_core else settings
@@ -143,7 +139,7 @@ def _chat(controller: FrameworkController, prompt: str | None, resume: str | Non
         controller.take(prompt)
     else:
         controller.run()
-        if controller.ui.interactive:
-            return Exit.DONE
+    if prompt is None and controller.ui.interactive:
+        return Exit.DONE
     last = controller.conversation.last
     return ENDS.get(last.status if last is not None else "", Exit.FAILED if controller.failed else Exit.DONE)

@@ -1,33 +1,14 @@
 """What a row of `doctor` is, and the rows about servers, of which `up` shows some: agent, Core, model, interpreter."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
 
-from task.cli.addresses import (
-    CoreClient,
-    CoreError,
-    Unreachable,
-    base_url,
-    core_address,
-    core_is_ours,
-    key_for,
-    port_fault,
-)
+from task.cli.addresses import CoreClient, CoreError, base_url, core_address, core_is_ours, key_for, port_fault
 from task.cli.companions import interpreter_obstacle
-from task.cli.model_choice import (
-    OLDEST,
-    PULL,
-    choose_model,
-    chosen_of_dapr,
-    chosen_of_ollama,
-    embedded_model,
-    upstream_models,
-)
+from task.cli.model_choice import PULL, choose_model, chosen_of_dapr, chosen_of_ollama, embedded_model, upstream_models
 from task.cli.tools import SERVER_SECONDS, Inspection
 from task.errors import SettingsError
 from task.processes import answers
@@ -45,14 +26,13 @@ CORRECT, START = "Correct the setting that is named.", "Start it with `make run`
 CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
 UNREACHED = (
-    "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines in."
+    "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 admits other machines."
 )
+NO_SUCH_MODEL = "Correct DEPLOYMENT_NAME, or add the model."
 NO_MODEL = (
     "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
     "(and OPENAI_BASE_URL for another provider), or DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core."
 )
-
-
 State = Literal["ok", "note", "bad"]  # a note works, but should be looked at
 Finding = tuple[State, str] | tuple[State, str, str]  # the state, what was found, and another fix than the row's
 
@@ -119,26 +99,21 @@ SERVERS = Rows()
 
 @SERVERS.row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
 async def interpreter_check(inspection: Inspection) -> Finding:
-
     settings = inspection.settings
     if (url := settings.pyinterpreter_mcp_url) is None:
-        obstacle = interpreter_obstacle(settings)  # its own sentence has the fix
-        return (
-            ("note", f"cannot be started here: {obstacle}", "") if obstacle else ("ok", "is started by `dial-agent up`")
-        )
+        if obstacle := interpreter_obstacle(settings):
+            return "note", f"cannot be started here: {obstacle}", ""  # its own sentence has the fix
+        return "ok", "is started by `dial-agent up`"
     token, name = own_token(settings, url), "of the Python interpreter"
     try:
         async with MCPClient(url, token=token, name=name, probe_seconds=SERVER_SECONDS) as client:
             tools = await client.get_tools()
     except MCPFailure as failure:
-        found = f"{url}: {failure.summary}"
-        fix = (
-            "Correct AGENT_MCP_TOKEN or PYINTERPRETER_MCP_URL, or the names by which that server lets itself be called."
-        )
+        found, fix = f"{url}: {failure.summary}", "Correct AGENT_MCP_TOKEN, PYINTERPRETER_MCP_URL or its allowed hosts."
         return ("bad", found, fix) if failure.fault in (Fault.CREDENTIAL, Fault.ADDRESS) else ("note", found)
     names = [tool.name for tool in tools]
     if CODE_TOOL not in names:
-        fix = "Point PYINTERPRETER_MCP_URL at a server that has it, or unset it: `dial-agent up` starts its own."
+        fix = "Name a server that has it, or unset PYINTERPRETER_MCP_URL: `dial-agent up` starts its own."
         return "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", fix
     return "ok", f"answers at {url}"
 
@@ -167,12 +142,12 @@ async def core_check(inspection: Inspection) -> Finding | dict[str, Finding]:
     try:
         await client.bucket()
     except CoreError as error:
-        if error.status not in REFUSED:
+        if error.status in REFUSED:
+            rows["core key"] = "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows."
+            return rows
+        if error.status:
             fix = "Correct DIAL_ENDPOINT if that is not DIAL Core's address, or check Core's log."
             return "bad", f"{address} answers: {error}", CORE_PORT if ours else fix
-        rows["core key"] = "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows."
-        return rows
-    except Unreachable as error:
         if not ours:
             return "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core."
         if fault := port_fault(settings.core.host, settings.core_port):
@@ -181,34 +156,21 @@ async def core_check(inspection: Inspection) -> Finding | dict[str, Finding]:
     try:
         names = await client.deployments()
         reached = await client.reaches(AGENT) if AGENT in names and await _answers(settings) else None
-    except (CoreError, Unreachable) as error:
+    except CoreError as error:
         return {**rows, "deployments": ("bad", str(error), "Check Core's log.")}
-    wanted = [AGENT] if ours else [AGENT, settings.deployment_name]
-    if missing := [name for name in wanted if name not in names]:
+    fixes = {AGENT: REGISTER} if ours else {AGENT: REGISTER, settings.deployment_name: NO_SUCH_MODEL}
+    rows["deployments"] = "ok", ", ".join(names)
+    if missing := [name for name in fixes if name not in names]:
         found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
-        fixes = [REGISTER] if AGENT in missing else []
-        fixes += ["Correct DEPLOYMENT_NAME, or add the model."] if settings.deployment_name in missing else []
-        rows["deployments"] = "bad", found, " ".join(fixes)
-    else:
-        rows["deployments"] = "ok", ", ".join(names)
-    if reached:
-        rows["core to agent"] = "ok", "Core reaches the agent"
-    elif reached is not None:  # Core tried
+        rows["deployments"] = "bad", found, " ".join(fixes[name] for name in missing)
+    if reached is not None:  # Core tried
         found = "Core does not reach the agent at the address of its configuration"
-        rows["core to agent"] = "bad", found, UNREACHED
-    if pictures := missing_pictures(names, settings):
-        rows[PICTURES] = pictures
-    return rows
-
-
-def missing_pictures(names: Sequence[str], settings: Settings) -> tuple[State, str, str] | None:
-    """What is wrong where none of the deployments that Core lists, `names`, makes pictures as the settings wish."""
+        rows["core to agent"] = ("ok", "Core reaches the agent") if reached else ("bad", found, UNREACHED)
     painter = settings.deployments.image
-    if painter == "off" or painter in names:
-        return None
-    found = f"Core does not list {painter}, so image_generation_tool is not offered"
-    fix = f"Add {painter} to Core's configuration, or name another deployment, or `off`, with AGENT_DEPLOYMENTS__IMAGE."
-    return "note", found, fix
+    if painter not in (*names, "off"):
+        fix = f"Add {painter} to Core's configuration, or set AGENT_DEPLOYMENTS__IMAGE to another deployment or `off`."
+        rows[PICTURES] = "note", f"Core does not list {painter}, so image_generation_tool is not offered", fix
+    return rows
 
 
 @SERVERS.row("model")
@@ -246,19 +208,12 @@ async def ollama_check(inspection: Inspection) -> Finding | None:
     found = await chosen_of_ollama(settings)
     if found is None:
         return ("bad", f"nothing answers at {settings.ollama_local}") if by_agent or by_core else None
-    server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
-    if found.model is None:
-        return "note", f"{server}, without a model", f"`{PULL}` gets one."
-    model, asked = found.model, settings.deployment_name
-    if by_agent and not model.is_named(asked):
-        fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {model.name}."
-        return "bad", f"{server}, without the agent's model {asked}", fix
-    can = ", ".join(sorted(model.capabilities or ())) or "capabilities unknown"
-    force = f"{found.loaded:,} tokens in force" if found.loaded else "not loaded"
-    text = f"{server}; {model.name}: {can}; context {model.context:,} tokens ({force})"
-    if found.outdated:
-        return "note", text, f"Update Ollama: versions before {OLDEST} cut long requests silently."
-    return "ok", text
+    if found.ollama is None:
+        return "note", found.described, f"`{PULL}` gets one."
+    if by_agent and not found.ollama.is_named(asked := settings.deployment_name):
+        fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {found.name}."
+        return "bad", f"{found.described}, without the agent's model {asked}", fix
+    return "ok", found.described
 
 
 @SERVERS.row("dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")

@@ -1,7 +1,5 @@
 """The servers beside the agent: whether each can run here, with which command, and how the agent finds it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,6 @@ HOST = "127.0.0.1"
 LoopbackHost = Annotated[str, typer.Option(help="Address to listen on.")]
 ServerPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the server.")]
 search, interpreter = typer.Typer(add_completion=False), typer.Typer(add_completion=False)
-KEEP_ALIVE = "--keep-alive-seconds"
 # Code runs below the interpreter, so it gets no keys.
 INTERPRETER_VARIABLES = (
     TOKEN_VARIABLE,
@@ -49,7 +46,7 @@ class Companion:
     command: tuple[str, ...]
     port: int
     variable: str
-    inherited: Sequence[str] | None
+    inherited: Sequence[str] | None = None
 
     @property
     def url(self) -> str:
@@ -71,29 +68,18 @@ def companions(settings: Settings) -> list[Companion]:
     chosen, started = settings.interpreter, list[Companion]()
     if settings.ddg_mcp_url is None:
         port = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
-        command = _search_command(settings)
-        started.append(Companion("search", "search", "Search", command, port, "DDG_MCP_URL", None))
+        command, variable = _search_command(settings), "DDG_MCP_URL"
+        started.append(Companion("search", "search", "Search", command, port, variable))
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
         port = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
-        command = _interpreter_command(settings)
-        own = ("PYINTERPRETER_MCP_URL", INTERPRETER_VARIABLES)
-        started.append(Companion("python", "python-interpreter", "Python", command, port, *own))
+        command, variable = _interpreter_command(settings), "PYINTERPRETER_MCP_URL"
+        own = Companion("python", "python-interpreter", "Python", command, port, variable, INTERPRETER_VARIABLES)
+        started.append(own)
     return started
 
 
 def _port(port: int, chosen: bool, variable: str) -> int:
     return usable_port(HOST, port, variable) if chosen or not port_fault(HOST, port) else free_port(HOST)
-
-
-def companion_environment(started: Sequence[Companion], settings: Settings) -> dict[str, str]:
-    """The variables by which the agent and the servers find each other.
-
-    Raises:
-        SettingsError: the data folder cannot be written.
-    """
-    if not started:
-        return {}
-    return {TOKEN_VARIABLE: servers_token(settings), **{server.variable: f"{server.url}/mcp" for server in started}}
 
 
 def servers_token(settings: Settings) -> str:
@@ -102,9 +88,8 @@ def servers_token(settings: Settings) -> str:
     Raises:
         SettingsError: the data folder cannot be written.
     """
-    if settings.mcp_token is not None:
-        return settings.mcp_token.get_secret_value()
-    return installation_secret(settings.data_dir / "mcp.key")
+    token = settings.mcp_token
+    return token.get_secret_value() if token is not None else installation_secret(settings.data_dir / "mcp.key")
 
 
 def interpreter_obstacle(settings: Settings) -> str | None:
@@ -118,8 +103,8 @@ def interpreter_obstacle(settings: Settings) -> str | None:
 @search.command()
 def become_search_server(config: Config = None, host: LoopbackHost = HOST, port: ServerPort = None) -> None:
     """Turn this process into the search server."""
-    settings = read_settings(config)
-    wanted = usable_port(host, settings.search_port if port is None else port, "--port", SEARCH_PORT)
+    settings = read_settings(config, search_port=port)
+    wanted = usable_port(host, settings.search_port, "--port", SEARCH_PORT)
     token = {TOKEN_VARIABLE: settings.mcp_token.get_secret_value()} if settings.mcp_token else {}
     command = (*_search_command(settings), "--host", host, "--port", str(wanted))
     os.execve(command[0], command, {**process_environment(), **token})  # noqa: S606
@@ -155,17 +140,15 @@ def _kernel_python(settings: InterpreterSettings) -> Path:
 
 
 def _search_command(settings: Settings) -> tuple[str, ...]:
-    return (*SEARCH, KEEP_ALIVE, str(settings.keep_alive_seconds))
+    return (*SEARCH, "--keep-alive-seconds", str(settings.keep_alive_seconds))
 
 
 def _interpreter_command(settings: Settings) -> tuple[str, ...]:
     chosen = settings.interpreter
-    given = {
-        KEEP_ALIVE: settings.keep_alive_seconds,
-        "--data": settings.data_dir / "interpreter",
-        "--python": _kernel_python(chosen),
+    given = chosen.model_dump(exclude={"port", "unsafe"}) | {
+        "keep_alive_seconds": settings.keep_alive_seconds,
+        "data": settings.data_dir / "interpreter",
+        "python": _kernel_python(chosen),
     }
-    same = chosen.model_dump(exclude={"port", "python", "unsafe"})
-    given |= {f"--{name.replace('_', '-')}": value for name, value in same.items()}
-    options = [text for name, value in given.items() for text in (name, str(value))]
+    options = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     return (*INTERPRETER, *options, *(["--unsafe"] if chosen.unsafe else []))

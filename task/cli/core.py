@@ -1,7 +1,5 @@
 """Run local Core with the model that the settings lead to."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
@@ -14,6 +12,7 @@ from task.cli.addresses import local_core_key, usable_port
 from task.cli.core_config import OWN_CONFIG, dotenv_environment
 from task.cli.model_choice import ChosenModel, choose_model, embedded_model
 from task.cli.options import Config, read_settings
+from task.closing import close_all
 from task.core_client.models import Caller, nobody
 from task.llm.base import ChatModel
 from task.llm.chat_request import PROFILES
@@ -23,7 +22,6 @@ from task.local.core.app import serve
 from task.local.core.core import CoreSettings
 from task.local.core.models import ConnectedModel, ModelChoice, UpstreamModel, scripted_demo
 from task.local.model.process import EmbeddedModel, ModelProcess
-from task.local.model.small_model import readable_tokens
 from task.product.backends import BACKENDS
 from task.settings import PREFIX, Settings
 
@@ -68,7 +66,6 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
 
 
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
-
     if chosen.rule == "local":
         return embedded_source(embedded_model(settings))
     if chosen.rule == "demo":
@@ -86,7 +83,7 @@ def embedded_source(model: EmbeddedModel) -> ConnectedModel:
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
-        async with ModelProcess(model, logger.warning, warms_up=True) as process:
+        async with ModelProcess(model, logger.warning) as process:
             yield process.chat
 
     return ConnectedModel(
@@ -104,14 +101,14 @@ def _model_of_backend(settings: Settings, chosen: ChosenModel) -> ConnectedModel
             try:
                 yield backend.chat_model(chosen.name, Caller("", nobody))
             finally:
-                await backend.close()
+                await close_all(*backend.closes)
 
     model = chosen.ollama
     return ConnectedModel(
         chosen.name,
         f"{chosen.name} ({chosen.rule.title()})",
         connect,
-        context=readable_tokens(model) if model and model.context else None,
+        context=model.readable_tokens if model and model.context else None,
         tools=model is None or model.can("tools"),
         vision=bool(model and model.capabilities and "vision" in model.capabilities),
     )

@@ -1,7 +1,5 @@
 """`dial-agent core-config`: the configuration of a real DIAL Core, filled in, checked and fit for its version."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -53,20 +51,22 @@ def core_config(
     path = template or OWN_CONFIG
     if fragment:
         settings = read_settings(None)
-        address, usual = (
-            agent or base_url(settings.host, settings.port),
-            OLDEST if settings.errors_in_stream else NEWEST,
-        )
-        _put(config_fragment(_read(path), address.rstrip("/"), path, version or usual), output, 0o644)
+        address = agent or base_url(settings.host, settings.port)
+        version = version or (OLDEST if settings.errors_in_stream else NEWEST)
+        text, bits = config_fragment(_read(path), address.rstrip("/"), path, version), 0o644
         if agent is None and not core_is_ours(settings):
-            text = f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address."
-            print(text, file=sys.stderr)
-        return
-    try:
-        bits = int(mode, 8)
-    except ValueError:
-        raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
-    _put(render_config(path, dotenv_environment(), agent or TEMPLATE_AGENT, version or NEWEST), output, bits)
+            note = f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address."
+            print(note, file=sys.stderr)
+    else:
+        try:
+            bits = int(mode, 8)
+        except ValueError:
+            raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
+        text = render_config(path, dotenv_environment(), agent or TEMPLATE_AGENT, version or NEWEST)
+    if output is None:
+        print(text)
+    else:
+        replace_file(output, text, bits)
 
 
 def parsed_version(text: str) -> Version:
@@ -147,29 +147,20 @@ def _pruned(value: Any, node: Any, schema: Mapping[str, Any], version: Version) 
     # Without the fields that a Core of this version does not know: one of them in an entry, and it refuses the file.
     if version >= NEWEST or not isinstance(value, dict) or not isinstance(node, dict):
         return value
-    rules = cast("dict[str, Any]", node)
+    rules, kept = cast("dict[str, Any]", node), dict[str, Any]()
     if "$ref" in rules:
         rules = {**rules, **schema["$defs"][rules["$ref"].rpartition("/")[2]]}
-    other = rules.get("additionalProperties")
-    known = {name: rules.get("properties", {}).get(name, other) for name in cast("dict[str, Any]", value)}
-    return {
-        name: _pruned(inner, known[name], schema, version)
-        for name, inner in cast("dict[str, Any]", value).items()
-        if not isinstance(known[name], dict) or parsed_version(known[name].get("x-since", "0.25")) <= version
-    }
+    for name, inner in cast("dict[str, Any]", value).items():
+        known = rules.get("properties", {}).get(name, rules.get("additionalProperties"))
+        if not isinstance(known, dict) or parsed_version(known.get("x-since", "0.25")) <= version:
+            kept[name] = _pruned(inner, known, schema, version)
+    return kept
 
 
 def _schema(path: Path) -> dict[str, Any]:
     # Beside the configuration, as in the image; the project's own for another folder's.
     beside, own = path.with_name("schema.json"), OWN_CONFIG.with_name("schema.json")
     return json.loads(_read(beside if beside.is_file() else own))
-
-
-def _put(text: str, output: Path | None, mode: int) -> None:
-    if output is None:
-        print(text)
-    else:
-        replace_file(output, text, mode)
 
 
 def replace_file(path: Path, text: str, mode: int = 0o600, *, option: str = "--output") -> None:
@@ -198,7 +189,5 @@ def dotenv_environment() -> dict[str, str]:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Correct it.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read as UTF-8 text: {error}. Correct it, or name another.") from error

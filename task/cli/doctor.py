@@ -1,7 +1,5 @@
 """`dial-agent doctor`: look at everything the product needs and say, row by row, what is wrong and how to fix it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
@@ -20,16 +18,15 @@ from rich.text import Text
 
 from task.cli import Exit
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
-from task.cli.options import Config
+from task.cli.options import AsJson, Config, print_json
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.state import StateSeal
 from task.core_client.files import UnpooledFiles
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
-from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.names import names_of
-from task.permissions.policy import DEFAULT_RULES, dead_rules
+from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS, dead_rules
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
@@ -56,7 +53,7 @@ MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 @app.command()
 def doctor(
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
+    as_json: AsJson = False,
     sandbox: Annotated[
         bool, typer.Option("--sandbox", help="Try ten ways out of the sandbox, and print the results.")
     ] = False,
@@ -70,7 +67,7 @@ def doctor(
     except SettingsError as error:
         checks = [Check("settings", "bad", str(error), CORRECT)]
     if as_json:
-        print(json.dumps([asdict(check) for check in checks], ensure_ascii=False))
+        print_json([asdict(check) for check in checks])
     else:
         rows = [(Text(*MARKS[one.state]), Text(one.name), Text(one.found), Text(one.fix)) for one in checks]
         print_table(("", "Check", "Found", "Fix"), rows)
@@ -131,12 +128,10 @@ async def documents_check(inspection: Inspection) -> Finding | None:
     if state.kind == "installing":
         return "note", found, "It finishes on its own; everything else already works."
     if not environment.possible:
-        found, fix = "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON."
-    elif environment.managed:
-        fix = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
-    else:
-        fix = "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
-    return "note", found, fix
+        return "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON."
+    if environment.managed:
+        return "note", found, "Run `dial-agent embedding`; `dial-agent up` does it in the background."
+    return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
 
 
 @ROWS.row("store", "Correct AGENT_STORE__URL.")
@@ -177,10 +172,7 @@ async def _disagreements(settings: Settings, database: Database) -> Sequence[str
     return await processes.disagreements()
 
 
-@ROWS.row(
-    "document index",
-    "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory.",
-)
+@ROWS.row("document index", "Correct AGENT_RAG__INDEX_URL, or run CREATE EXTENSION vector. Until then: in memory.")
 async def document_index_check(inspection: Inspection) -> Finding | None:
     rag = inspection.settings.rag
     if not rag.enabled or rag.index_url is None:
@@ -191,9 +183,9 @@ async def document_index_check(inspection: Inspection) -> Finding | None:
         reason = await vectors.fault()
     finally:
         await vectors.close()
-    return (
-        ("note", f"the PostgreSQL cannot be used: {reason}") if reason else ("ok", "PostgreSQL with pgvector answers")
-    )
+    if reason:
+        return "note", f"the PostgreSQL cannot be used: {reason}"
+    return "ok", "PostgreSQL with pgvector answers"
 
 
 @ROWS.row("redis")
@@ -211,17 +203,14 @@ async def redis_check(inspection: Inspection) -> Finding | None:
     return "ok", f"can be read and written; agents connected: {agents}"
 
 
-@ROWS.row(
-    "permission rules",
-    "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES.",
-)
+@ROWS.row("permission rules", "Correct or remove it, or move a rule that another one hides up.")
 async def rules_check(inspection: Inspection) -> Finding:
     settings = inspection.settings
     policy, known, own = policy_of(settings), await _known_tools(inspection), len(settings.permissions.rules)
     wrong = [
-        f"rule {dead.number} ({dead.rule.describe()}) never decides: {dead.reason}"
-        for dead in dead_rules(policy.rules, known)
-        if dead.number <= own
+        f"rule {number} ({policy.rules[number - 1].describe()}) never decides: {reason}"
+        for number, reason in dead_rules(policy.rules, known).items()
+        if number <= own
     ]
     lists = {"permissions.tools": settings.permissions.tools, "teps.allowed_tools": settings.teps.allowed_tools}
     if policy.only is not None and not policy.only:
@@ -267,15 +256,13 @@ async def context_check(inspection: Inspection) -> Finding:
 
 @ROWS.row("MCP servers", "Rename one of them.")
 async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
-    specs, issues, rows = mcp_specs(inspection.settings), dict[str, str](), dict[str, Finding]()
-    with suppress(SettingsError):  # the row of the tools reports it
-        issues = {issue.server: issue.summary for issue in (await inspection.of_servers()).issues}
+    specs, rows = mcp_specs(inspection.settings), dict[str, Finding]()
     for spec in specs:
-        rows[f"MCP server {spec.name}"] = (
-            ("bad", issues[spec.name], "Start it, or correct its address and key.")
-            if spec.name in issues
-            else ("ok", "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}")
-        )
+        found = "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}"
+        rows[f"MCP server {spec.name}"] = "ok", found
+    with suppress(SettingsError):  # the row of the tools reports it
+        for issue in (await inspection.of_servers()).issues:
+            rows[f"MCP server {issue.server}"] = "bad", issue.summary, "Start it, or correct its address and key."
     return rows
 
 
@@ -297,11 +284,7 @@ async def tool_names_check(inspection: Inspection) -> Finding | None:
     return ("ok", f"{len(tools)}, all different") if tools else None
 
 
-@ROWS.row(
-    "sandbox",
-    "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows "
-    "more.",
-)
+@ROWS.row("sandbox", "Install bubblewrap, or use Linux 5.13 or newer. `dial-agent doctor --sandbox` shows more.")
 async def sandbox_check(_: Inspection) -> Finding:
     probe = [*SANDBOX, "--probe"]
     try:

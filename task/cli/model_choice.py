@@ -1,38 +1,31 @@
 """Which model the local product uses: the first rule that applies, and which model of Ollama, Dapr or this machine."""
 
-from __future__ import annotations
-
 import asyncio
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
 
-from task.cli.addresses import core_is_ours, is_loopback
+from task.cli.addresses import core_is_ours, is_local
 from task.errors import ProviderError, SettingsError
 from task.llm import openai
 from task.llm.ollama import OllamaServer, machine_memory
 from task.llm.ollama_request import OllamaModel
-from task.llm.transport import new_session
+from task.llm.transport import listed, listing, new_session
 from task.local.model.process import EmbeddedModel
-from task.local.model.weights import CODER, WeightStore, gguf_fault
+from task.local.model.weights import CODER, WeightStore
 from task.product.backends import BACKENDS, dapr_server, ollama_server
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
-OLLAMA_TIMEOUT = aiohttp.ClientTimeout(total=3, sock_connect=0.5)  # a start without Ollama does not wait
 DESCRIBING_SECONDS = 5.0
-EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat, for servers that list no capabilities
 PULL = "ollama pull qwen3:4b"
 WEIGHTS_SHARE = 0.8  # of the memory, so that the context has room beside them
 SHOWN = 5
-OLDEST = "0.12.6"  # the first that knows `truncate`
-_NUMBER = re.compile(r"\d+")
 
 Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 
@@ -41,7 +34,8 @@ Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 class ChosenModel:
     """The model in use, the rule that chose it, and why.
 
-    `base_url` and `api_key` lead to an upstream, `ollama` is what Ollama reports of its model.
+    `base_url` and `api_key` lead to an upstream; `ollama` is what Ollama reports of its model, None where it has none
+    that can chat; `described` is what Ollama or Dapr's sidecar reports of itself, `fault` what is wrong with Dapr.
     """
 
     rule: Rule
@@ -50,6 +44,8 @@ class ChosenModel:
     base_url: str | None = None
     api_key: str = ""
     ollama: OllamaModel | None = None
+    described: str = ""
+    fault: str = ""
 
     @property
     def backend(self) -> str | None:
@@ -65,17 +61,17 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     """
     if not behind_core and not core_is_ours(settings):
         return ChosenModel("dial", settings.deployment_name, f"DIAL_ENDPOINT is set: {settings.dial_endpoint}")
-    if settings.core.model == "demo":
+    wanted = settings.core.model
+    if wanted == "demo":
         return ChosenModel("demo", DEMO_MODEL, "AGENT_CORE__MODEL asks for it")
-    if settings.core.model == "config":
+    if wanted == "config":
         return ChosenModel("config", settings.deployment_name, "AGENT_CORE__MODEL takes Core's configuration")
-    if settings.core.model == "local":
+    if wanted == "local":
         own_file(settings)
         return ChosenModel("local", local_name(settings), "AGENT_CORE__MODEL asks for it")
-    if BACKENDS[settings.backend].sidecar and settings.core.model == "auto":
-        dapr = await chosen_of_dapr(settings)
-        return ChosenModel("dapr", dapr.name, dapr.reason)
-    if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
+    if BACKENDS[settings.backend].sidecar and wanted == "auto":
+        return await chosen_of_dapr(settings)
+    if wanted == "upstream" or settings.openai_api_key or settings.openai_base_url:
         base_url, name = settings.openai_base_url or OPENAI, settings.deployment_name
         api_key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
         reason = f"OPENAI_BASE_URL is set: {base_url}" if settings.openai_base_url else "OPENAI_API_KEY is set"
@@ -84,14 +80,13 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
             name = name if not names or name in names else names[0]
         return ChosenModel("upstream", name, reason, base_url, api_key)
     ollama = await chosen_of_ollama(settings)
-    if ollama is not None and ollama.chosen is not None:
-        return ollama.chosen
+    if ollama is not None and ollama.ollama is not None:
+        return ollama
     lacking = ollama.reason if ollama is not None else "no running Ollama"
-    if settings.core.model == "ollama":
+    if wanted == "ollama":
         return ChosenModel("ollama", settings.deployment_name, f"AGENT_CORE__MODEL asks for Ollama, but: {lacking}")
     if own_file(settings) is not None or embedded_model(settings).found() is not None:
-        reason = "it is on this machine, and no other model is connected"
-        return ChosenModel("local", local_name(settings), reason)
+        return ChosenModel("local", local_name(settings), "it is on this machine, and no other model is connected")
     reason = f"no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, {lacking}, no local model"
     return ChosenModel("demo", DEMO_MODEL, reason)
 
@@ -121,8 +116,14 @@ def own_file(settings: Settings) -> Path | None:
         SettingsError: it is not one.
     """
     file = settings.local_model.file
-    if file is not None and (fault := gguf_fault(file)):
-        raise SettingsError(f"AGENT_LOCAL_MODEL__FILE: {fault}.")
+    if file is not None:
+        try:
+            with file.open("rb") as opened:
+                begins = opened.read(4)
+        except OSError as error:
+            raise SettingsError(f"AGENT_LOCAL_MODEL__FILE: {file} cannot be read ({error.strerror}).") from error
+        if begins != b"GGUF":
+            raise SettingsError(f"AGENT_LOCAL_MODEL__FILE: {file} is not a GGUF file.")
     return file
 
 
@@ -152,78 +153,53 @@ class _OllamaItem(BaseModel):
     size: int = 0
     remote_host: str = ""
     context_length: int | None = None
-    details: dict[str, Any] = {}
 
 
-class _ListedModels(BaseModel):
-    models: list[_OllamaItem] | None = None
-    version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OllamaChoice:
-    """The model to use and why; None where the server has none that can chat. `loaded` is its context in force."""
-
-    version: str
-    model: OllamaModel | None
-    reason: str
-    loaded: int | None = None
-
-    @property
-    def chosen(self) -> ChosenModel | None:
-        return ChosenModel("ollama", self.model.name, self.reason, ollama=self.model) if self.model else None
-
-    @property
-    def outdated(self) -> bool:
-        """Whether the server is older than what the agent needs of its API (one built from source: 0.0.0)."""
-        numbers = [int(part) for part in _NUMBER.findall(self.version)[:3]]
-        return any(numbers) and numbers < [int(part) for part in OLDEST.split(".")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    size: int
-    model: OllamaModel
-    loaded: bool
-    fits: bool
-
-    @property
-    def rank(self) -> tuple[bool, bool, bool, bool, int]:
-        size = self.size if self.fits else -self.size
-        return self.model.can("tools"), not self.model.remote, self.loaded, self.fits, size
-
-
-async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
+async def chosen_of_ollama(settings: Settings) -> ChosenModel | None:
     """The model of the running Ollama: the one of `DEPLOYMENT_NAME`, else the best; None where no Ollama answers.
 
     One with tools comes first, then one that is loaded, then the largest that fits the memory.
     """
     url = settings.ollama_local
     async with new_session() as session:
-        tags = (await _fetched(session, f"{url}/api/tags")).models
+        tags = await _items(session, f"{url}/api/tags")
         if tags is None:
             return None
-        running = (await _fetched(session, f"{url}/api/ps")).models or []
-        version = (await _fetched(session, f"{url}/api/version")).version
-        contexts = {item.name: item.context_length for item in running}
-        candidates = await _candidates(ollama_server(settings, session, url), tags, contexts.keys())
-    if not candidates:
-        return OllamaChoice(version, None, f"Ollama runs at {url} without a model; `{PULL}` gets one")
-    asked = [item for item in candidates if item.model.is_named(settings.deployment_name)]
-    best = max(asked or candidates, key=lambda item: item.rank)
-    others = [item.model.name for item in candidates if item is not best][:SHOWN]
+        running = await _items(session, f"{url}/api/ps") or []
+        about = await listing(session, f"{url}/api/version", {})
+        models = await _described(ollama_server(settings, session, url), tags)
+    server = f"version {about.get('version') if isinstance(about, dict) else 'unknown'} at {url}"
+    contexts = {item.name: item.context_length for item in running}
+    if not models:
+        lacking = f"Ollama runs at {url} without a model; `{PULL}` gets one"
+        return ChosenModel("ollama", "", lacking, described=f"{server}, without a model")
+    sizes = {tag.name: tag.size for tag in tags}
+    memory = machine_memory() if is_local(url) else 0
+
+    def rank(model: OllamaModel) -> tuple[bool, bool, bool, bool, int]:
+        size = sizes[model.name]
+        fits = not memory or size <= WEIGHTS_SHARE * memory
+        return model.can("tools"), not model.remote, model.name in contexts, fits, size if fits else -size
+
+    asked = [model for model in models if model.is_named(settings.deployment_name)]
+    best = max(asked or models, key=rank)
+    others = [model.name for model in models if model is not best][:SHOWN]
     another = f"; DEPLOYMENT_NAME chooses another: {', '.join(others)}" if others else ""
-    lacking = not asked and "deployment_name" in settings.model_fields_set
-    without = f" without {settings.deployment_name}" if lacking else ""
-    why = "DEPLOYMENT_NAME asks for it" if asked else "it is loaded" if best.loaded else "of its models it suits best"
-    weak = "" if best.model.can("tools") else f", but it cannot use tools (`{PULL}` gets one that can)"
+    wanted = not asked and "deployment_name" in settings.model_fields_set
+    without = f" without {settings.deployment_name}" if wanted else ""
+    unasked = "it is loaded" if best.name in contexts else "of its models it suits best"
+    why = "DEPLOYMENT_NAME asks for it" if asked else unasked
+    weak = "" if best.can("tools") else f", but it cannot use tools (`{PULL}` gets one that can)"
     reason = f"Ollama runs at {url}{without}, and {why}{weak}{another}"
-    return OllamaChoice(version, best.model, reason, contexts.get(best.model.name))
+    can = ", ".join(sorted(best.capabilities or ())) or "capabilities unknown"
+    loaded = contexts.get(best.name)
+    force = f"{loaded:,} tokens in force" if loaded else "not loaded"
+    described = f"{server}; {best.name}: {can}; context {best.context:,} tokens ({force})"
+    return ChosenModel("ollama", best.name, reason, ollama=best, described=described)
 
 
-async def _candidates(server: OllamaServer, tags: Sequence[_OllamaItem], loaded: Collection[str]) -> list[_Candidate]:
-    memory = machine_memory() if is_loopback(server.url) else 0
-
+async def _described(server: OllamaServer, tags: Sequence[_OllamaItem]) -> list[OllamaModel]:
+    # Those that can chat.
     async def described(tag: _OllamaItem) -> OllamaModel:
         try:
             async with asyncio.timeout(DESCRIBING_SECONDS):
@@ -231,36 +207,19 @@ async def _candidates(server: OllamaServer, tags: Sequence[_OllamaItem], loaded:
         except (ProviderError, TimeoutError):
             return OllamaModel(tag.name, 0, remote=bool(tag.remote_host))
 
-    models = await asyncio.gather(*map(described, tags))
-    return [
-        _Candidate(tag.size, model, tag.name in loaded, not memory or tag.size <= WEIGHTS_SHARE * memory)
-        for tag, model in zip(tags, models, strict=True)
-        if model.can("completion") and (model.capabilities is not None or tag.details.get("family") not in EMBEDDERS)
-    ]
+    return [model for model in await asyncio.gather(*map(described, tags)) if model.can("completion")]
 
 
-async def _fetched(session: aiohttp.ClientSession, url: str) -> _ListedModels:
+async def _items(session: aiohttp.ClientSession, url: str) -> list[_OllamaItem] | None:
     # Whatever answers there is not ours: anything but the expected shape counts as no answer.
+    found = await listed(session, url, {}, "models")
     try:
-        async with session.get(url, timeout=OLLAMA_TIMEOUT) as response:
-            if response.status == 200:
-                return _ListedModels.model_validate_json(await response.read())
-    except (aiohttp.ClientError, TimeoutError, ValidationError):
-        pass
-    return _ListedModels()
+        return [_OllamaItem.model_validate(item) for item in found] if found is not None else None
+    except ValidationError:
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class DaprChoice:
-    """The component and why it is used; `described` is what the sidecar reports, `fault` what is wrong with it."""
-
-    name: str
-    reason: str
-    described: str = ""
-    fault: str = ""
-
-
-async def chosen_of_dapr(settings: Settings) -> DaprChoice:
+async def chosen_of_dapr(settings: Settings) -> ChosenModel:
     """The component of the settings' sidecar.
 
     Raises:
@@ -274,7 +233,8 @@ async def chosen_of_dapr(settings: Settings) -> DaprChoice:
         name = await server.component(settings.deployment_name)
         kind = sidecar.kind(name, server.place)
     except ProviderError as error:
-        return DaprChoice(name, reason, fault=error.display_message or str(error))
+        return ChosenModel("dapr", name, reason, fault=error.display_message or str(error))
     finally:
         await server.close()
-    return DaprChoice(name, reason, f"version {sidecar.version or 'unknown'} at {server.place}; {name}: {kind}")
+    described = f"version {sidecar.version or 'unknown'} at {server.place}; {name}: {kind}"
+    return ChosenModel("dapr", name, reason, described=described)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +20,7 @@ T = TypeVar("T")
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
@@ -35,12 +37,17 @@ def read_settings(config: Path | None, workspace: Path | None = None, **given: A
     return load_settings(config, given=chosen, workspace=workspace)
 
 
+def print_json(value: Any) -> None:
+    """Print a value as JSON, in ASCII: names of files may not be text."""
+    print(json.dumps(value, indent=2))
+
+
 def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the store of these settings, do the work, close the store."""
-    from task.store.access import StoreAccess  # most commands have no store
+    from task.store.access import StoreAccess, StoreOptions  # most commands have no store
 
     async def run() -> T:
-        access = StoreAccess(**settings.store_options, chores=False)
+        access = StoreAccess(StoreOptions(**settings.store_options, chores=False))
         try:
             return await work(await access.get())
         finally:

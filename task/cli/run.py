@@ -1,7 +1,5 @@
 """Plan a coding task, and with `--apply` carry it out in a workspace: its models, its output, and an exit code."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys
@@ -15,14 +13,15 @@ from urllib.parse import urlsplit
 import typer
 
 from task.cli import Exit
-from task.cli.addresses import core_address, is_loopback, key_for
+from task.cli.addresses import core_address, is_local, key_for
 from task.cli.model_choice import choose_model, chosen_of_ollama
 from task.cli.options import Config, JsonLines, read_settings
-from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.report import JsonOutput, TerminalOutput
+from task.coding.checkpoints import Checkpoints
+from task.coding.executor import deny_all
+from task.coding.report import TerminalOutput, print_json_line
 from task.coding.run import ModelAccess, Work
 from task.coding.settings import DEFAULT_BACKEND, backend_and_model, documented, model_tree
-from task.coding.state import TaskState, resumed, task_of
+from task.coding.state import TaskState, task_of
 from task.errors import InvalidRequest, SettingsError
 from task.product import opened
 from task.product.backends import BACKENDS
@@ -30,7 +29,6 @@ from task.product.parts import command_limits
 from task.runs.events import TaskResult
 from task.runs.request import RunCaller
 from task.settings import Settings
-from task.store.store import Store
 from task.tools.workspace.bounds import PROGRAM, refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
@@ -56,12 +54,9 @@ UnsafeWorkspace = Annotated[
     bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
 ]
 OWNER = "local"  # as the HTTP API without keys calls every user of this machine
-EXITS: Mapping[TaskResult, Exit] = {
+EXITS: Mapping[TaskResult, Exit] = {  # all others have failed
     "planned": Exit.DONE,
     "verified": Exit.DONE,
-    "failed": Exit.FAILED,
-    "not_verified": Exit.FAILED,
-    "denied": Exit.FAILED,
     "limited": Exit.LIMITED,
     "interrupted": Exit.INTERRUPTED,
 }
@@ -131,23 +126,23 @@ def run(settings: Settings, given: RunArguments) -> int:
         SettingsError: no model, or a key is missing.
         StoreUnavailable: the run cannot be recorded.
     """
-    if not given.task.strip() and given.resume is None:
-        raise InvalidRequest("The task is empty; write it in quotes after `run`, or name a run with --resume.")
-    if given.task.strip() and given.resume is not None:
-        raise InvalidRequest(f"The run {given.resume} has its task; leave the new one out, or leave out --resume.")
-    _check_text("The task", given.task)
-    for name, command in (("--setup", given.setup), ("--verify", given.verify)):
-        if command is not None:
-            _check_text(name, command)
-            if not command.strip():  # an empty command succeeds, and would verify everything
-                raise InvalidRequest(f"{name} is empty; name a command, or leave it out.")
-    if given.resume is None:
-        checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
+    if bool(given.task.strip()) is (given.resume is not None):
+        raise InvalidRequest("Write a task in quotes after `run`, or name a run with --resume: one of the two.")
+    folder = given.workspace or Path.cwd()
+    texts = {"The task": given.task or None, "--setup": given.setup, "--verify": given.verify}
+    for name, text in {**texts, "--workspace": str(folder)}.items():
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError:  # the store and the models take nothing else
+            raise InvalidRequest(f"{name} is not UTF-8 text.") from None
+        if text is not None and not text.strip():  # an empty command succeeds, and would verify everything
+            raise InvalidRequest(f"{name} is empty; leave it out.")
+    unsafe, is_new = given.unsafe_workspace, given.resume is None
+    folder = checked_workspace(folder, settings, unsafe=unsafe) if is_new else folder.expanduser().resolve()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
-    output = JsonOutput() if given.as_json else TerminalOutput()
     try:
-        return asyncio.run(_run(settings, given, output))
+        return asyncio.run(_run(settings, given, folder))
     except asyncio.CancelledError:  # SIGTERM before the run has begun
         return Exit.INTERRUPTED
 
@@ -162,23 +157,13 @@ def checked_workspace(path: Path, settings: Settings, *, unsafe: bool) -> Path:
         found = path.expanduser().resolve()
     except (OSError, RuntimeError) as error:
         raise InvalidRequest(f"--workspace {path} cannot be used: {error}.") from error
-    _check_text("--workspace", str(found))
     if reason := refusal(found, (settings.data_dir, settings.cache_dir), wide=unsafe):
-        raise InvalidRequest(
-            f"--workspace: {reason}. Choose a project's folder; --unsafe-workspace permits a wide one."
-        )
+        raise InvalidRequest(f"--workspace: {reason}. Choose another; --unsafe-workspace permits a wide one.")
     return found
 
 
-def _check_text(name: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # the store and the models take nothing else
-        raise InvalidRequest(f"{name} is not UTF-8 text.") from None
-
-
-async def _run(settings: Settings, given: RunArguments, output: JsonOutput | TerminalOutput) -> int:
-    current = asyncio.current_task()
+async def _run(settings: Settings, given: RunArguments, folder: Path) -> int:
+    current, output = asyncio.current_task(), TerminalOutput()
     assert current is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     planner, coder = await coding_models(settings, OWNER)
@@ -186,29 +171,28 @@ async def _run(settings: Settings, given: RunArguments, output: JsonOutput | Ter
         stack.push_async_callback(coder.services.close)
         stack.push_async_callback(planner.services.close)
         store = await coder.services.store.get()
-        task = await _task(settings, given, store)
-        folder = checked_workspace(task.workspace, settings, unsafe=given.unsafe_workspace)
-        checkpoints, run, tail = await Checkpoints.open(store, task, settings.data_dir), task.run, None
-        if given.resume is not None:
-            if run.status == "interrupted":  # whatever becomes of this attempt, the killed process's last work is kept
-                with held_alone(folder):
-                    tail = await checkpoints.keep_tail()
-            run = await resumed(store, task)
-        workspace = stack.enter_context(Workspace(folder))
+        if given.resume is None:
+            task = TaskState(await store.runs.start(OWNER, folder=str(folder)), given.task)
+            checkpoints = await Checkpoints.open(store, task, settings.data_dir)
+        else:
+            await store.processes.interrupt_orphans()
+            task = await task_of(store, OWNER, given.resume)
+            if given.workspace is not None and folder != task.workspace:
+                raise InvalidRequest(f"{given.resume} works in {task.workspace}; leave --workspace out.")
+            checked_workspace(task.workspace, settings, unsafe=given.unsafe_workspace)
+            checkpoints = await Checkpoints.open(store, task, settings.data_dir)
+            await checkpoints.resume(task)
+        workspace = stack.enter_context(Workspace(task.workspace))
         limits, unsafe = command_limits(settings), given.unsafe_no_sandbox
         commands = await stack.enter_async_context(Commands(workspace, limits, unsafe=unsafe, gated=True))
         work = Work(
-            store,
-            run,
             task,
             checkpoints,
-            tail,
-            workspace,
             commands,
             planner,
             coder,
-            output.show,
-            output.ask,
+            print_json_line if given.as_json else output.show,
+            deny_all if given.as_json else output.ask,
             apply=given.apply and not settings.dry_run,
             setup=given.setup,
             verify=given.verify or task.verify,
@@ -216,19 +200,7 @@ async def _run(settings: Settings, given: RunArguments, output: JsonOutput | Ter
             steps=settings.max_steps,
             notes=tuple(_notes(settings, given, commands)),
         )
-        return EXITS[(await work.carry_out()).result]
-
-
-async def _task(settings: Settings, given: RunArguments, store: Store) -> TaskState:
-    # The task as it was before this process works on it; a new one has its run already.
-    if given.resume is None:
-        path = checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
-        return TaskState(await store.runs.start(OWNER, folder=str(path)), given.task)
-    await store.processes.interrupt_orphans()
-    task = await task_of(store, OWNER, given.resume)
-    if given.workspace is not None and given.workspace.expanduser().resolve() != task.workspace:
-        raise InvalidRequest(f"{given.resume} works in {task.workspace}; leave --workspace out, or start a new run.")
-    return task
+        return EXITS.get((await work.carry_out()).result, Exit.FAILED)
 
 
 def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Iterator[str]:
@@ -258,21 +230,17 @@ async def coding_models(settings: Settings, owner: str) -> tuple[ModelAccess, Mo
     planner_model, coder_model = given.planner_model, given.coder_model
     if "coder_model" not in settings.model_fields_set:
         ollama = await chosen_of_ollama(settings.model_copy(update={"deployment_name": settings.coder_model}))
-        chosen = (ollama.chosen if ollama is not None else None) or await choose_model(settings)
+        chosen = ollama if ollama is not None and ollama.ollama is not None else await choose_model(settings)
         if chosen.rule == "demo":
             raise SettingsError(NO_MODEL)
         coder_model = f"{chosen.backend or 'dial'}:{chosen.name}"
-    has_planner = (
-        "turbo_host" in settings.model_fields_set
-        or settings.ollama_api_key is not None
-        or is_loopback(settings.turbo_host)
-    )
+    chosen_host = "turbo_host" in settings.model_fields_set or is_local(settings.turbo_host)
+    has_planner = chosen_host or settings.ollama_api_key is not None
     if backend_and_model(planner_model)[0] == DEFAULT_BACKEND and not has_planner:
         if "planner_model" in settings.model_fields_set:
             raise SettingsError(NO_KEY.format(model=planner_model, host=settings.turbo_host))
         # Nothing is set up for planning: the coder's model plans too.
         planner_model, given = coder_model, replace(given, turbo_host=given.local_host)
-    given = replace(given, planner_model=planner_model, coder_model=coder_model)
     planner = model_tree(given, planner_model, given.turbo_host, settings)
     coder = model_tree(given, coder_model, given.local_host, settings)
     return _access(planner, settings, owner), _access(coder, settings, owner)

@@ -1,7 +1,5 @@
 """`dial-agent store` and `dial-agent keys`: the database of sessions, runs, traces, and the keys of the HTTP door."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3
@@ -61,9 +59,7 @@ def restore(file: Backup, config: Config = None) -> None:
     kept = None
     if target.exists():
         if living := _on_database(url, _running):
-            raise InvalidRequest(
-                f"{target} is in use by {living} of the product's processes: stop the product first, then restore"
-            )
+            raise InvalidRequest(f"{target} is in use by {living} of the product's processes: stop the product first")
         with closing(_opened(target)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all is in the one file that is kept
         kept = target.with_name(f"{target.name}.before-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -122,7 +118,6 @@ def _url(config: Path | None) -> str:
 
 
 def _sqlite_file(url: str) -> Path:
-
     if not url.startswith("sqlite"):
         raise InvalidRequest("The store is in PostgreSQL: use the server's own pg_dump and pg_restore")
     return Path(make_url(url).database or "")
@@ -167,7 +162,6 @@ def _problems(file: Path) -> list[str]:
 
 
 def _survey(file: Path) -> Survey:
-
     engine = create_engine(f"sqlite:///{file}")
     try:
         with engine.connect() as connection:
@@ -177,7 +171,6 @@ def _survey(file: Path) -> Survey:
 
 
 def _on_database(url: str, work: Callable[[Database], Awaitable[T]], seconds: float | None = None) -> T:
-
     async def run() -> T:
         database = open_database(url, PATIENCE, seconds or LONGEST_SECONDS)
         try:
@@ -190,11 +183,9 @@ def _on_database(url: str, work: Callable[[Database], Awaitable[T]], seconds: fl
 
 async def _running(database: Database) -> int:
     found = await database.read(survey)
-    if found.version is None:
-        return 0
-    if found.version < FIRST:
+    if found.version is not None and found.version < FIRST:
         raise InvalidRequest(found.refusal)
-    return len(await database.read(alive))
+    return len(await database.read(alive)) if found.version is not None else 0
 
 
 def _held(found: Survey) -> str:
@@ -222,12 +213,10 @@ def create(
 @keys.command("list")
 def list_keys(config: Config = None) -> None:
     """List all keys, without their secrets."""
-
     rows: list[tuple[str, ...]] = []
     for key in on_store(read_settings(config), lambda store: store.keys.list()):
         state = f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid"
-        role = "operator" if key.operator else ""
-        rows.append((key.key_id, key.owner, role, iso(key.created_at), state, key.label))
+        rows.append((key.key_id, key.owner, "operator" * key.operator, iso(key.created_at), state, key.label))
     print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
 
 

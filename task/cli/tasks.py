@@ -1,37 +1,32 @@
 """`dial-agent tasks`: list and show coding tasks, resume one, take one back."""
 
-from __future__ import annotations
-
-import json
 import sys
-import time
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from task.cli import Exit
-from task.cli.options import Config, JsonLines, on_store, read_settings
+from task.cli.options import AsJson, Config, JsonLines, on_store, print_json, read_settings
 from task.cli.run import OWNER, RunArguments, UnsafeNoSandbox, UnsafeWorkspace, run
 from task.cli.traces import columns
-from task.coding.checkpoints import Checkpoints, UndoPlan, held_alone
+from task.coding.checkpoints import Checkpoints, UndoPlan
 from task.coding.diffs import FileDiff, whole
 from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, task_of, tasks
 from task.errors import Conflict, NotFound
 from task.permissions.icerc import plain, visible
+from task.runs.events import Undone
 from task.settings import Settings
 from task.store.records import iso
 from task.store.store import Store
+from task.tools.workspace.root import held_alone
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a task's run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-HEADINGS = ("RUN", "STARTED", "RESULT", "TASK")
-DAY = 86_400.0
 NOT_KEPT = {"too large": "too large to be kept", "ignored": "not kept", "special": "neither file, folder nor link"}
 
 
@@ -46,7 +41,10 @@ def show_list(
     """List coding tasks, the newest first."""
     folder = workspace.expanduser().resolve() if workspace is not None else None
     page = on_store(_settings(config), lambda store: tasks(store, OWNER, folder, limit, cursor))
-    print(_json([_data(task) for task in page.items]) if as_json else listing(page.items, time.time()))
+    if as_json:
+        print_json([_data(task) for task in page.items])
+    else:
+        print(listing(page.items))
     if page.cursor is not None:
         print(f"more tasks: --cursor {page.cursor}", file=sys.stderr)
 
@@ -74,7 +72,7 @@ def show(
         sys.stdout.write("".join(map(visible, text.splitlines(keepends=True))) if sys.stdout.isatty() else text)
     elif as_json:
         changes = [{"path": item.path, "added": item.added, "removed": item.removed} for item in diffs]
-        print(_json({**_data(task), "changes": changes, "diff": whole(diffs)}))
+        print_json({**_data(task), "changes": changes, "diff": whole(diffs)})
     else:
         print(details(task, diffs))
     if gone:
@@ -94,15 +92,9 @@ def resume(
 ) -> None:
     """Continue a task that was interrupted or reached a limit, with the steps that it has left."""
     settings = _settings(config, max_steps=max_steps)
-    applied = apply or bool(on_store(settings, lambda store: task_of(store, OWNER, run_id)).checkpoints)
-    given = RunArguments(
-        apply=applied,
-        yes=yes,
-        as_json=as_json,
-        resume=run_id,
-        unsafe_no_sandbox=unsafe_no_sandbox,
-        unsafe_workspace=unsafe_workspace,
-    )
+    applied = apply or bool(on_store(settings, lambda store: task_of(store, OWNER, run_id)).legs)
+    given = RunArguments(apply=applied, yes=yes, as_json=as_json, resume=run_id)
+    given = replace(given, unsafe_no_sandbox=unsafe_no_sandbox, unsafe_workspace=unsafe_workspace)
     raise typer.Exit(run(settings, given))
 
 
@@ -120,26 +112,28 @@ def undo(
     """Make all that a task has changed in its folder what it was before."""
     settings = _settings(config)
 
-    async def work(store: Store) -> tuple[TaskState, UndoPlan, Sequence[str]]:
+    async def work(store: Store) -> tuple[TaskState, UndoPlan, Undone]:
         if run_id is not None:
             task = await task_of(store, OWNER, run_id)
         else:
             here = (await tasks(store, OWNER, Path.cwd().resolve())).items
-            task = next((task for task in here if task.undone_at is None and task.checkpoints), None)
+            task = next((task for task in here if task.undone_at is None and task.legs), None)
             if task is None:
                 raise NotFound("No run has changed this folder; name one that `dial-agent tasks list` shows.")
         with held_alone(task.workspace):
             checkpoints = await Checkpoints.open(store, task, settings.data_dir)
-            plan, undone = await checkpoints.undo(force=force)
-            return task, plan, undone.stayed
+            return task, *await checkpoints.undo(force=force)
 
     try:
-        task, plan, stayed = on_store(settings, work)
+        task, plan, event = on_store(settings, work)
     except Conflict as error:
         print(f"Nothing was undone: {error}", file=sys.stderr)
         raise typer.Exit(Exit.FAILED) from None
-    done = {"restored": sorted(plan.steps), "stayed": list(stayed), "lost": dict(plan.lost)}
-    print(_json({"run_id": task.run.run_id, **done}) if as_json else undone(task, plan, stayed))
+    if as_json:
+        done = {"restored": event.restored, "stayed": event.stayed, "lost": event.lost}
+        print_json({"run_id": task.run.run_id, **done})
+    else:
+        print(undone(task, plan, event.stayed))
 
 
 def _settings(config: Path | None, **given: Any) -> Settings:
@@ -151,32 +145,26 @@ def _settings(config: Path | None, **given: Any) -> Settings:
     return settings
 
 
-def listing(tasks: Sequence[TaskState], now: float) -> str:
+def listing(tasks: Sequence[TaskState]) -> str:
     """One line for each task."""
-    if not tasks:
-        return "There are no coding tasks."
-    rows = list[tuple[str, str, str, str]]()
-    for task in tasks:
-        started = datetime.fromtimestamp(task.run.started_at).astimezone()
-        when = started.strftime("%H:%M:%S" if now - task.run.started_at < DAY else "%Y-%m-%d")
-        rows.append((task.run.run_id, when, task.outcome, task.task))
-    return columns(HEADINGS, rows)
+    rows = [(task.run.run_id, iso(task.run.started_at)[:19], task.outcome, task.task) for task in tasks]
+    return columns(("RUN", "STARTED", "RESULT", "TASK"), rows) if rows else "There are no coding tasks."
 
 
 def details(task: TaskState, diffs: Sequence[FileDiff]) -> str:
     """The task, its plan, and the number of lines that it has changed in each file."""
-    run, spent = task.run, task.progress.spent if task.progress is not None else None
+    run, spent = task.run, task.progress.spent
+    seconds = "" if run.ended_at is None else f", {run.ended_at - run.started_at:.0f} s"
     facts = {
         "Task": task.task,
         "Workspace": str(task.workspace),
-        "Started": iso(run.started_at)[:19]
-        + ("" if run.ended_at is None else f", {run.ended_at - run.started_at:.0f} s"),
+        "Started": iso(run.started_at)[:19] + seconds,
         "Planner": task.planner,
         "Executor": task.coder,
         "Verify": task.verify or "",
         "Reason": task.reason,
         "Trace": run.trace_id or "",
-        "Used": f"{spent.steps} steps, {spent.tokens:,} tokens" if spent is not None else "",
+        "Used": f"{spent.steps} steps, {spent.tokens:,} tokens" if spent.tokens else "",
     }
     lines = [f"{run.run_id}  {task.outcome}"]
     lines += [f"{name:<10} {plain(text)}" for name, text in facts.items() if text]
@@ -207,8 +195,7 @@ def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
 
 def _data(task: TaskState) -> dict[str, Any]:
     # The task as JSON data, without its conversation.
-
-    run, spent = task.run, task.progress.spent if task.progress is not None else None
+    run, spent, plan = task.run, task.progress.spent, task.plan
     return {
         "run_id": run.run_id,
         "task": task.task,
@@ -217,16 +204,12 @@ def _data(task: TaskState) -> dict[str, Any]:
         "reason": task.reason,
         "planner": task.planner,
         "coder": task.coder,
-        "plan": task.plan.plan if task.plan is not None else None,
-        "tests": task.plan.tests if task.plan is not None else None,
-        "steps": spent.steps if spent is not None else 0,
-        "tokens": spent.tokens if spent is not None else 0,
+        "plan": plan and plan.plan,
+        "tests": plan and plan.tests,
+        "steps": spent.steps,
+        "tokens": spent.tokens,
         "started_at": iso(run.started_at),
         "ended_at": iso(run.ended_at) if run.ended_at is not None else None,
         "undone_at": iso(task.undone_at) if task.undone_at is not None else None,
         "trace_id": run.trace_id,
     }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2)  # ASCII: names of files may be no text

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.options import Config, read_settings
+from task.cli.options import AsJson, Config, print_json, read_settings
 from task.context.prompt import LiveContext, context_prompt
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
@@ -36,24 +36,26 @@ LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # a user waits at the terminal
 @app.command()
 def tools(
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The tools as one JSON array.")] = False,
+    as_json: AsJson = False,
     form: Annotated[
         Format | None, typer.Option("--format", help="The tools' schemas as one JSON array in this format.")
     ] = None,
 ) -> None:
     """Print the tools, or their schemas."""
-    settings = read_settings(config)
+    asyncio.run(show(read_settings(config), as_json, form))
+
+
+async def show(settings: Settings, as_json: bool = False, form: Format | None = None) -> None:
+    """Print the tools as a table or one JSON array, or their schemas in this `form`."""
+    inspection = Inspection(settings)
     if form is not None:
-        show_schemas(settings, form)
-    else:
-        show(settings, as_json)
-
-
-def show(settings: Settings, as_json: bool) -> None:
-    """Print the tools as a table, or as one JSON array."""
-    tools, sentences = asyncio.run(list_with_servers(settings))
+        print_json([in_format(tool.schema, form) for tool in await inspection.offered()])
+        for issue in (await inspection.of_servers()).issues:
+            print(f"{issue.summary}.", file=sys.stderr)
+        return
+    tools, sentences = await list_with_servers(inspection)
     if as_json:
-        _print_json(tools)
+        print_json(tools)
         return
     rows = list[Sequence[Text]]()
     for tool in tools:
@@ -74,24 +76,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Text]], sentenc
         console.print(item)
 
 
-def show_schemas(settings: Settings, form: Format) -> None:
-    """Print the schemas of the tools as one JSON array; what is wrong with servers goes to standard error."""
-
-    async def listed() -> tuple[list[BaseTool], Discovered]:
-        inspection = Inspection(settings)
-        return await inspection.offered(), await inspection.of_servers()
-
-    tools, found = asyncio.run(listed())
-    _print_json([in_format(tool.schema, form) for tool in tools])
-    for issue in found.issues:
-        print(f"{issue.summary}.", file=sys.stderr)
-
-
-def _print_json(items: list[dict[str, Any]]) -> None:
-    print(json.dumps(items, ensure_ascii=False, separators=(",", ":")))
-
-
-async def list_with_servers(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
+async def list_with_servers(inspection: Inspection) -> tuple[list[dict[str, Any]], list[str]]:
     """All tools that are offered, those of MCP servers too, and sentences about the servers that do not answer.
 
     A tool is what `--json` prints of it: `name`, `description`, `effects`, `source`, `aliases`.
@@ -101,7 +86,7 @@ async def list_with_servers(settings: Settings) -> tuple[list[dict[str, Any]], l
     """
     from task.cli.checks import interpreter_check
 
-    inspection, tools = Inspection(settings), list[dict[str, Any]]()
+    settings, tools = inspection.settings, list[dict[str, Any]]()
     for tool in await inspection.offered():
         source = f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
         source = "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else source
@@ -123,7 +108,6 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     Raises:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
-
     tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
     with suppress(SettingsError):  # the row of the context reports it
         if (manager := context_manager(settings)) is not None:
@@ -145,7 +129,6 @@ class Inspection:
         Raises:
             SettingsError: two servers have one name, or a tool of `AGENT_TOOL_PATHS` cannot be loaded.
         """
-
         if self._discovered is None:
             taken = {tool.name for tool in own_tools(self.settings)}
             hub = MCPHub(mcp_specs(self.settings), patience=SERVER_SECONDS)
@@ -157,7 +140,6 @@ class Inspection:
 
     async def offered(self) -> list[BaseTool]:
         """The agent's own tools and those of servers that the policy offers. Raises SettingsError."""
-
         own, policy = own_tools(self.settings), policy_of(self.settings)
         return [tool for tool in (*own, *(await self.of_servers()).tools) if policy.offers(tool.name)]
 

@@ -1,7 +1,5 @@
 """`dial-agent traces`: list, show, export, replay and compare what runs did."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -106,22 +104,22 @@ def show(
     trace = _trace(config, trace_id)
     print(f"{trace.trace_id}  {trace.status}  {trace.model}  {iso(trace.started_at)}")
     row = _row(trace)
-    for name, value in (
-        ("door", trace.door),
-        ("session", trace.session_id),
-        ("run", trace.run_id),
-        ("experiment", trace.experiment),
-        ("tokens", _tokens(trace)),
-        ("cost", row["COST"]),
-        ("seconds", row["SECONDS"]),
-        ("limits", "; ".join(trace.limits)),
-        ("error", trace.error),
-        ("rating", trace.rating),
-        ("comment", trace.comment),
-        ("messages before", trace.history),
-    ):
-        if value:
-            print(f"  {name}: {_one_line(value)}")
+    facts = {
+        "door": trace.door,
+        "session": trace.session_id,
+        "run": trace.run_id,
+        "experiment": trace.experiment,
+        "tokens": _tokens(trace),
+        "cost": row["COST"],
+        "seconds": row["SECONDS"],
+        "limits": "; ".join(trace.limits),
+        "error": trace.error,
+        "rating": trace.rating,
+        "comment": trace.comment,
+        "messages before": trace.history,
+    }
+    for name in filter(facts.get, facts):
+        print(f"  {name}: {_one_line(facts[name])}")
     print()
     failed = {call.call_id for call in trace.tool_calls if call.failed}
     for turn in trace.turns:
@@ -144,11 +142,7 @@ def show(
 
 @app.command()
 @filtered
-def export(
-    which: TraceFilter,
-    output: Output = None,
-    config: Config = None,
-) -> None:
+def export(which: TraceFilter, output: Output = None, config: Config = None) -> None:
     """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
     from task.api.traces import TraceBody  # with all of the HTTP API
 
@@ -159,11 +153,8 @@ def export(
                 page = await store.traces.list(None, PAGE, cursor, which)
                 for listed in page.items:
                     trace = await store.traces.get(None, listed.trace_id)
-                    if which.rating is None:
-                        whole = TraceBody.model_validate(trace, from_attributes=True).model_dump()
-                        line = {**whole, "owner": trace.owner}
-                    else:
-                        line = _rated(trace)
+                    whole = TraceBody.model_validate(trace, from_attributes=True).model_dump()
+                    line = _rated(trace) if which.rating else {**whole, "owner": trace.owner}
                     file.write(orjson.dumps(line).decode() + "\n")
                     found.append(trace.content)
                 if (cursor := page.cursor) is None:
@@ -179,7 +170,6 @@ def export(
 @app.command()
 def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
-
     trace = _trace(config, trace_id)
     _check_same(divergence(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
     print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")

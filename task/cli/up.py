@@ -1,7 +1,5 @@
 """`dial-agent up`: choose the model, start the processes, print where everything is, keep it running."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -10,9 +8,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -23,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.addresses import base_url, core_is_ours, local_core_key, usable_port
+from task.cli.addresses import base_url, local_core_key, usable_port
 from task.cli.checks import NO_MODEL, PICTURES, REGISTER, Check, checked, core_check, dapr_check, model_check
-from task.cli.companions import Companion, companion_environment, companions, interpreter_obstacle
+from task.cli.companions import TOKEN_VARIABLE, Companion, companions, interpreter_obstacle, servers_token
 from task.cli.core_config import replace_file
 from task.cli.model import wants_download
 from task.cli.model_choice import ChosenModel, choose_model
@@ -46,6 +45,7 @@ MAKE_REPORT = r"printf 'Category,Sales\nA,1200\nA,1700\nB,1100\n' > report.csv"
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is, or how to fix it."
+CHECKED = {"dial": (core_check, model_check, dapr_check), "upstream": (model_check, dapr_check)}
 app = typer.Typer(add_completion=False)
 LABELS = {
     "demo": " (a demo, not a real model)",
@@ -99,23 +99,22 @@ def up(
 
 
 async def _run(settings: Settings, config: Path | None, ready_file: Path | None, downloads: bool) -> int:
-    started = time.monotonic()
+    started, console = time.monotonic(), LogConsole()
     plan = await _plan(settings, config)
-    console = LogConsole()
     if settings.pyinterpreter_mcp_url is None and (reason := interpreter_obstacle(settings)):
         console.print(f"No Python interpreter: {reason}.", style="yellow", markup=False)
     if downloads:
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
     programs, background = plan.programs(), plan.background(downloads)
-    lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
+    lines = prefixed_lines(console, [program.name for program in (*programs, *background)])
     try:
         async with AsyncExitStack() as stack:
             for program in background:  # beside the others, so that the product is ready before they end
-                child = await Child.start(program, lines)
-                stack.push_async_callback(child.end, grace=1)
+                stack.push_async_callback((await Child.start(program, lines)).end, grace=1)
             supervisor = await stack.enter_async_context(Supervisor(programs, lines))
             work = _serve(settings, supervisor, plan, console, started, ready_file)
-            await until_stopped(supervisor, work, lambda: console.print("Stopping …"))
+            await until_stopped(supervisor, work)
+            console.print("Stopping …")
     except ProgramFailed as failure:
         console.print(f"[red]{failure}[/red]")
         return failure.exit_code
@@ -150,30 +149,22 @@ async def _plan(settings: Settings, config: Path | None) -> StartPlan:
         }
         if model.base_url:
             shared["OPENAI_BASE_URL"] = model.base_url
-    environment = {**process_environment(), **shared, **companion_environment(servers, settings)}
+    if servers:  # the agent and the servers find each other
+        shared |= {TOKEN_VARIABLE: servers_token(settings)}
+        shared |= {server.variable: f"{server.url}/mcp" for server in servers}
+    environment = {**process_environment(), **shared}
     embedding = EmbeddingEnvironment(settings.rag.python)
     searches = settings.rag.enabled and not settings.rag.embeddings and embedding.possible
-    return StartPlan(
-        agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None
-    )
+    searching = embedding if searches else None
+    return StartPlan(agent_url, core_url, model, environment, servers, settings.http.ui, searching)
 
 
 async def _serve(
-    settings: Settings,
-    supervisor: Supervisor,
-    plan: StartPlan,
-    console: Console,
-    started: float,
-    ready_file: Path | None,
+    settings: Settings, supervisor: Supervisor, plan: StartPlan, console: Console, started: float, file: Path | None
 ) -> None:
-    checks: list[Check] = []
-    if plan.model.rule in ("dial", "upstream"):
-        rows = [*([] if core_is_ours(settings) else [core_check]), model_check, dapr_check]
-        checks, _ = await asyncio.gather(checked(settings, rows), supervisor.start())
-    else:
-        await supervisor.start()
+    checks, _ = await asyncio.gather(checked(settings, CHECKED.get(plan.model.rule, ())), supervisor.start())
     seconds = time.monotonic() - started
-    if ready_file is not None:
+    if file is not None:
         ready = {
             "agent": plan.agent_url,
             "core": plan.core_url,
@@ -182,7 +173,7 @@ async def _serve(
             "processes": supervisor.pids,
             "ready_seconds": round(seconds, 3),
         }
-        replace_file(ready_file, json.dumps(ready), 0o644, option="--ready-file")
+        replace_file(file, json.dumps(ready), 0o644, option="--ready-file")
     tools = await offered_tools(plan.agent_url)
     console.print(overview(plan, tools, seconds, supervisor.pids, checks))
     console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
@@ -201,17 +192,14 @@ class LogConsole(Console):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class PrefixedLines:
+def prefixed_lines(console: Console, names: Sequence[str]) -> Callable[[str, str], None]:
     """Writes `name │ line`; the name keeps its colour and its width, and a pipe gets the same without colour."""
+    width, colours = max(map(len, names)), dict(zip(names, cycle(COLOURS), strict=False))
 
-    def __init__(self, console: Console, names: Sequence[str]) -> None:
-        self._console = console
-        self._width = max(map(len, names), default=0)
-        self._colours = {name: COLOURS[position % len(COLOURS)] for position, name in enumerate(names)}
+    def write(name: str, line: str) -> None:
+        console.print(Text.assemble((f"{name:<{width}} │ ", colours[name]), Text.from_ansi(line)), soft_wrap=True)
 
-    def __call__(self, name: str, line: str) -> None:
-        prefix = (f"{name:<{self._width}} │ ", self._colours.get(name, "bold"))
-        self._console.print(Text.assemble(prefix, Text.from_ansi(line)), soft_wrap=True)
+    return write
 
 
 def overview(
@@ -238,8 +226,7 @@ def overview(
         fault = "" if server.name in running else "\nIt did not start; its output above says why."
         table.add_row(server.title, f"{server.url}/mcp{fault}")
     table.add_row("Model", Text(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}"))
-    names = "could not be listed; `dial-agent tools` says why" if tools is None else ", ".join(tools)
-    table.add_row("Tools", Text(names))
+    table.add_row("Tools", Text("could not be listed; see `dial-agent tools`" if tools is None else ", ".join(tools)))
     if plan.embedding is not None and (state := plan.embedding.state()).kind != "ready":
         table.add_row("Documents", Text(f"Search in documents is {state.text}.{MEANWHILE}"))
     if model.rule == "demo":

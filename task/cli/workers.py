@@ -1,7 +1,5 @@
 """`dial-agent serve` in several processes behind one port: started, counted, replaced, drained together."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -14,7 +12,7 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -40,7 +38,7 @@ class Place:
     folder: Path
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> Self:
         number, of, folder = text.split(",", 2)
         return cls(int(number), int(of), Path(folder))
 
@@ -49,7 +47,7 @@ class Place:
 
     def join(self) -> None:
         """Count this process as ready, and the one that was here before no longer as at work."""
-        for gauges in self.folder.glob(f"gauge_live*_{_pid(self.folder / str(self.number))}.db"):
+        for gauges in self.folder.glob(f"gauge_live*_{self._pid(self.number)}.db"):
             gauges.unlink()
         file = self.folder / f".{self.number}"
         file.write_text(str(os.getpid()), encoding="ascii")
@@ -57,17 +55,20 @@ class Place:
 
     def joined(self, pid: int) -> bool:
         """Whether the process of this place is ready."""
-        return _pid(self.folder / str(self.number)) == pid
+        return self._pid(self.number) == pid
 
     def ready(self) -> tuple[int, int]:
         """How many processes are ready, of how many."""
         count = 0
-        for number in range(self.of):
-            pid = _pid(self.folder / str(number + 1))
+        for pid in filter(None, map(self._pid, range(1, self.of + 1))):
             with suppress(ProcessLookupError, PermissionError):  # a process of another user is not a worker
-                os.kill(pid, 0) if pid else None
-                count += pid > 0
+                os.kill(pid, 0)
+                count += 1
         return count, self.of
+
+    def _pid(self, number: int) -> int:
+        file = self.folder / str(number)
+        return int(file.read_text(encoding="ascii")) if file.exists() else 0
 
 
 @app.command()
@@ -110,23 +111,16 @@ def run(settings: Settings, config: Path | None) -> int:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if settings.workers > cores:
         logger.warning("%sWORKERS: more than %s, one for each core, are of no use", PREFIX, cores)
+    options = ("--host", settings.host, "--port", str(port), *(("--config", str(config)) if config else ()))
     with (
         TemporaryDirectory(prefix="dial-agent-") as folder,
         _bound(settings.host, port),  # the port stays ours while no worker listens
     ):
-        options = ("--host", settings.host, "--port", str(port), *(("--config", str(config)) if config else ()))
-        environment = {**process_environment(), SHARED_METRICS: folder}
-        places = [Place(number + 1, settings.workers, Path(folder)) for number in range(settings.workers)]
-        programs = [
-            Program(
-                f"worker {place.number}",
-                (*COMMAND, *options, "--worker", str(place)),
-                environment,
-                ready=place.joined,
-                forwarded=False,
-            )
-            for place in places
-        ]
+        environment, programs = {**process_environment(), SHARED_METRICS: folder}, list[Program]()
+        for number in range(1, settings.workers + 1):
+            place = Place(number, settings.workers, Path(folder))
+            command = (*COMMAND, *options, "--worker", str(place))
+            programs.append(Program(f"worker {number}", command, environment, ready=place.joined, forwarded=False))
         return asyncio.run(_supervise(settings, programs, base_url(settings.host, port)))
 
 
@@ -141,7 +135,7 @@ async def _supervise(settings: Settings, programs: list[Program], url: str) -> i
 
     try:
         async with Supervisor(programs, write, grace=grace, together=True) as supervisor:
-            await until_stopped(supervisor, serve(supervisor), lambda: None)
+            await until_stopped(supervisor, serve(supervisor))
     except ProgramFailed as failure:
         print(failure, file=sys.stderr)
         return failure.exit_code
@@ -156,10 +150,3 @@ def _bound(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind((host, port))
     return bound
-
-
-def _pid(file: Path) -> int:
-    try:
-        return int(file.read_text(encoding="ascii"))
-    except FileNotFoundError:
-        return 0

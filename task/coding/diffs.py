@@ -1,23 +1,25 @@
 """Differences of two trees in Git's format, which `git apply` and `patch` take, and what no diff shows."""
 
-from __future__ import annotations
-
 import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 
 from task.coding.snapshots import Entry, Pair, SnapshotError, walked
+from task.permissions.icerc import plain
 
 SHOWN = ("file", "link", "opaque")
-MOST_LINES = 5_000  # between the first and the last change: the time to compare grows with their product
+MOST_LINES = 5_000  # of both files
 LARGEST = 4 << 20  # bytes of a file whose lines are compared
-_PLAIN = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n"})
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n"})
 LOADED = frozenset({"node_modules", ".venv", "__pycache__", ".tox", ".nox"})
 OF_GIT = ("config", "config.worktree", "commondir", "hooks")  # by which git runs programs
+# The topmost such folder of a path, and the next name in it.
+_UNSEEN = re.compile(rf"((?:.*?/)?({'|'.join(map(re.escape, [*sorted(LOADED), '.git']))}))(?:/([^/]*).*)?", re.DOTALL)
 MOST = 5
 OF_PROGRAMS = "Changed where no diff shows it and undo does not reach: {}. Make it anew if you do not trust the run."
 OF_REPOSITORIES = "Changed without a trace in the diff: {}. Git runs programs named there; look before you use git."
@@ -58,25 +60,22 @@ def _file_diff(path: str, before: Entry | None, after: Entry | None, content: Ca
         parts = [_file_diff(path, before, None, content), _file_diff(path, None, after, content)]
         return FileDiff(path, whole(parts), sum(item.added for item in parts), sum(item.removed for item in parts))
     old_name, new_name = _quoted(f"a/{path}"), _quoted(f"b/{path}")
-    head = [f"diff --git {old_name} {new_name}"]
     (old_mode, old), (new_mode, new) = _side(before, content), _side(after, content)
+    head = f"diff --git {old_name} {new_name}\n"
     if old_mode is None:
-        head.append(f"new file mode {new_mode}")
+        head, old_name = f"{head}new file mode {new_mode}\n", "/dev/null"
     elif new_mode is None:
-        head.append(f"deleted file mode {old_mode}")
+        head, new_name = f"{head}deleted file mode {old_mode}\n", "/dev/null"
     elif old_mode != new_mode:
-        head += [f"old mode {old_mode}", f"new mode {new_mode}"]
+        head += f"old mode {old_mode}\nnew mode {new_mode}\n"
     if before is not None and after is not None and (before.kind, before.content) == (after.kind, after.content):
-        # Git does not know every mode, such as one of a group.
-        return FileDiff(path, "\n".join(head) + "\n" if old_mode != new_mode else "")
-    lines = _hunks(old, new) if old is not None and new is not None else None
-    old_name, new_name = old_name if old_mode else "/dev/null", new_name if new_mode else "/dev/null"
-    if lines is None:
-        return FileDiff(path, "\n".join([*head, f"Binary files {old_name} and {new_name} differ\n"]))
-    if lines:
-        head += [f"--- {old_name}", f"+++ {new_name}"]
-    counts = [sum(line.startswith(sign) for line in lines) for sign in "+-"]
-    return FileDiff(path, "\n".join([*head, "".join(lines)]), *counts)
+        return FileDiff(path, head if old_mode != new_mode else "")  # Git does not know every mode
+    if old is None or new is None or _too_different(old, new):
+        return FileDiff(path, f"{head}Binary files {old_name} and {new_name} differ\n")
+    lines = list(difflib.unified_diff(old, new, old_name, new_name))
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    added, removed = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
+    return FileDiff(path, head + text, added, removed)
 
 
 def _side(entry: Entry | None, content: Callable[[Entry], bytes]) -> tuple[str | None, list[str] | None]:
@@ -93,48 +92,40 @@ def _side(entry: Entry | None, content: Callable[[Entry], bytes]) -> tuple[str |
     return mode, None if "\0" in text else list(StringIO(text))
 
 
-def _hunks(old: list[str], new: list[str]) -> list[str] | None:
-    # None where there is too much to compare between the first and the last change.
-    start, end = _same(old, new), _same(old[::-1], new[::-1])
-    if len(old) + len(new) - 2 * min(start + end, len(old), len(new)) > MOST_LINES:
-        return None
-    lines = list(difflib.unified_diff(old, new))[2:]
-    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
-
-
-def _same(one: list[str], other: list[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _too_different(old: list[str], new: list[str]) -> bool:
+    # What is between the first and the last change: the time to compare grows with the product of both.
+    same = 0
+    for one, other in ((old, new), (old[::-1], new[::-1])):
+        same += sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return len(old) + len(new) - 2 * min(same, len(old), len(new)) > MOST_LINES
 
 
 def _quoted(name: str) -> str:
     # As Git writes names that are not plain: escaped, and in quotes.
-    if name.isprintable() and '"' not in name and "\\" not in name:
-        return name
-    parts = list[str]()
-    for char in name:
-        if char.isprintable() or ord(char) in _PLAIN:
-            parts.append(char.translate(_PLAIN))
-        else:
-            parts += (f"\\{byte:03o}" for byte in os.fsencode(char))
-    return f'"{"".join(parts)}"'
+    written = "".join(
+        char if char.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(char))
+        for char in name.translate(_ESCAPES)
+    )
+    return name if written == name else f'"{written}"'
 
 
 def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
     """Sentences that name the places in which something has changed since that time; none if there are none."""
-    programs, repositories = set[str](), set[str]()
+    found = {OF_PROGRAMS: set[str](), OF_REPOSITORIES: set[str]()}
     for path, _, entry in walked(workspace, ignored=frozenset()):
-        if entry.changed_ns <= since_ns:  # the time of the last change of its state, which no program can set
+        # The time is that of the last change of its state, which no program can set.
+        match = _UNSEEN.fullmatch(path) if entry.changed_ns > since_ns else None
+        if match is None:
             continue
-        parts = path.split("/")
-        place = next((number for number, part in enumerate(parts, 1) if part in LOADED or part == ".git"), 0)
-        named, rest = "/".join(parts[:place]), parts[place:]
-        if place and parts[place - 1] != ".git":
-            programs.add(named)
-        elif place and (rest[0] in OF_GIT if rest else entry.kind == "file"):
-            repositories.add(named)
-    sentences = list[str]()
-    for sentence, places in ((OF_PROGRAMS, sorted(programs)), (OF_REPOSITORIES, sorted(repositories))):
-        more = f" and {len(places) - MOST} more" if len(places) > MOST else ""
-        if places:
-            sentences.append(sentence.format(", ".join(places[:MOST]) + more))
-    return sentences
+        place, name, inside = match.groups()
+        if name != ".git":
+            found[OF_PROGRAMS].add(place)
+        elif inside in OF_GIT or (inside is None and entry.kind == "file"):
+            found[OF_REPOSITORIES].add(place)
+    return [sentence.format(some_of(sorted(places), MOST)) for sentence, places in found.items() if places]
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(plain, names[:most])) + more

@@ -1,27 +1,26 @@
 """The coder at work: turns of one run in a workspace, each step saved before the next; and the documented calls."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, model_tree
+from task.coding.state import Progress
 from task.conversation.inputs import Answer
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall, user
+from task.conversation.messages import FunctionCall, Message, ToolCall, user
 from task.conversation.state import TurnState, WaitingCall
 from task.llm.base import Usage, new_call_id
-from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent
+from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import NullChoice
-from task.permissions.coding import coding_policy
+from task.permissions.policy import coding_policy
 from task.product import Profile, Services, opened
 from task.product.parts import command_limits
 from task.runs.answering import RunChoice
 from task.runs.events import Emit, Noted, PlanStepDone, StepStarted
-from task.tools.base import DescribedTool, ToolSpec, object_schema
+from task.tools.base import BaseTool, ToolSpec, object_schema
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Pending
 from task.tools.workspace.commands import Commands
@@ -44,7 +43,6 @@ PLAN_STEP_DONE = "plan_step_done"
 NO_USER = "the user did not approve it: no user is there to ask. Do the work without it"
 
 Ask = Callable[[Sequence[Pending]], Awaitable[Sequence[Answer]]]
-Keep = Callable[[], Awaitable[None]]
 
 
 async def deny_all(pending: Sequence[Pending]) -> list[Answer]:
@@ -52,53 +50,35 @@ async def deny_all(pending: Sequence[Pending]) -> list[Answer]:
     return [Answer(False, NO_USER, by_user=False) for _ in pending]
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far an execution has come: its messages, and what it has used of its limits."""
-
-    messages: list[Message]
-    spent: Spent = field(default_factory=Spent)
-    usage: dict[str, Usage] = field(default_factory=dict[str, Usage])
-
-    def count(self, model: str, usage: Usage) -> None:
-        """Add what a request has used."""
-        self.usage[model] = self.usage.get(model, Usage()) + usage
-
-    @property
-    def last(self) -> str:
-        """The last thing the coder said."""
-        said = (message.text() for message in reversed(self.messages) if message.role is Role.ASSISTANT)
-        return next(filter(None, said), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Coder:
-    """The agent that carries plans out, with what its process shares.
+@dataclass(eq=False)
+class Coder(LoopObserver):
+    """The agent that carries plans out in the turns of one run, and observes them: `progress` grows meanwhile.
 
     `ask` puts calls to the user; `keep` is awaited before every request to the model, when all calls of the step before
-    it have ended. The run reports its events to `emit` and `observer`.
+    it have ended. The run reports its events to `emit` and `then`.
     """
 
     services: Services
     profile: Profile
     caller: Caller
+    progress: Progress
     emit: Emit
     ask: Ask = deny_all
-    keep: Keep | None = None
-    observer: LoopObserver = field(default_factory=LoopObserver)
+    keep: Callable[[], Awaitable[None]] | None = None
+    then: LoopObserver | None = None
 
-    async def run(self, progress: Progress) -> RunOutcome:
-        """Work until the model is done or a limit is reached; `progress` grows meanwhile.
+    def __post_init__(self) -> None:
+        super().__init__(self.then)
 
-        Failures and cancellations are outcomes.
-        """
+    async def run(self) -> RunOutcome:
+        """Work until the model is done or a limit is reached; failures and cancellations are outcomes."""
         state, answers = TurnState(), list[Answer]()
-        choice, follower = RunChoice(self.emit), _Follower(self, progress)
+        profile, progress, choice = self.profile, self.progress, RunChoice(self.emit)
         while True:
             base, spent = len(progress.messages), replace(progress.spent)  # the turn counts on top of a copy
-            profile = replace(self.profile, limits=replace(self.profile.limits, spent=spent))
+            limited = replace(profile, limits=replace(profile.limits, spent=spent))
             turn = TurnRequest(tuple(progress.messages), self.caller, state, answers=answers, door="coding")
-            outcome = await take_turn(self.services, profile, turn, choice, follower)
+            outcome = await take_turn(self.services, limited, turn, choice, self)
             choice.flush()
             progress.messages[base:] = outcome.added
             if outcome.status != "suspended":
@@ -107,44 +87,33 @@ class Coder:
             waiting = tuple(WaitingCall(item.call.id, item.digest) for item in outcome.pending)
             state = TurnState(pending=waiting, grants=tuple(grant.as_dict() for grant in outcome.grants))
 
-
-class _Follower(ForwardingObserver):
-    """Observes the turns of one run: saves it before each request, counts what it uses, and reports its calls."""
-
-    def __init__(self, coder: Coder, progress: Progress) -> None:
-        super().__init__(coder.observer)
-        self._coder, self._progress = coder, progress
-        self._reported = -1
-
     async def before_request(self, *, last: bool) -> None:
-        if self._coder.keep is not None:
-            await self._coder.keep()
-        step = self._progress.spent.steps
-        if not last and step != self._reported:  # the same request may be sent twice
-            self._reported = step
-            self._coder.emit(StepStarted(step + 1, self._coder.profile.limits.steps))
+        if self.keep is not None:
+            await self.keep()
+        if not last:
+            self.emit(StepStarted(self.progress.spent.steps + 1, self.profile.limits.steps))
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        progress = self._progress
-        progress.spent.steps += bool(message.tool_calls)
-        progress.spent.tokens += usage.prompt_tokens + usage.completion_tokens
-        progress.count(self._coder.profile.model, usage)
+        progress, spent = self.progress, self.progress.spent
+        spent.steps += bool(message.tool_calls)
+        spent.tokens += usage.prompt_tokens + usage.completion_tokens
+        progress.usage[self.profile.model] += usage
         progress.messages.append(message)
         super().model_answered(message, usage, seconds)
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
-        self._progress.messages.append(message)
+        self.progress.messages.append(message)
         super().call_ended(call, message, seconds)
 
     def warned(self, text: str) -> None:
-        self._coder.emit(Noted(text))
+        self.emit(Noted(text))
         super().warned(text)
 
     def run_ended(self, outcome: RunOutcome) -> None:
         """Only a turn has ended: the run may continue after an answer, and the coder's caller reports its end."""
 
 
-class PlanStepTool(DescribedTool):
+class PlanStepTool(BaseTool):
     """Lets the coder report which steps of the plan are done."""
 
     def __init__(self, plan: Sequence[str], emit: Emit) -> None:
@@ -156,9 +125,6 @@ class PlanStepTool(DescribedTool):
             object_schema("step", step=number),
             frozenset(),
         )
-
-    def title(self, arguments: dict[str, Any]) -> str:
-        return f"{PLAN_STEP_DONE} {arguments.get('step')}"
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         step = (tool_call_params.arguments or {})["step"]
@@ -185,10 +151,7 @@ def execute(coder_prompt: str, s: Settings | None = None) -> ExecSummary:
 
 
 async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSummary:
-    """`execute` for callers with an event loop.
-
-    Raises: as `execute`.
-    """
+    """`execute` for callers with an event loop; it raises the same."""
     s = s or load_settings()
     tree = model_tree(s, s.coder_model, s.local_host)
     services, profile = opened(tree, tools=(), read_seconds=s.request_timeout_s)
@@ -203,8 +166,7 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
                     rules=replace(profile.rules, policy=coding_policy(profile.rules.policy)),
                     limits=replace(profile.limits, steps=s.max_steps),
                 )
-                coder = Coder(services, profile, Caller("", nobody), emit=lambda _: None)
-                outcome = await coder.run(progress)
+                outcome = await Coder(services, profile, Caller("", nobody), progress, lambda _: None).run()
     finally:
         await services.close()
     if outcome.error is not None:

@@ -1,16 +1,15 @@
 """Ask a model for a plan of a coding task, and read its answer however it is wrapped."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from time import perf_counter
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, model_tree
@@ -34,37 +33,32 @@ Answer with one JSON object and nothing else: no prose, no code fence.
 what must not change. The coder sees nothing else.
 - tests: the commands that show that the work is done, each a pytest command or node id; [] if there is none."""
 REPAIR = "That is not the JSON object I asked for: {fault}. Answer again with the JSON object only."
-_STRINGS = {"type": "array", "items": {"type": "string"}}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"plan": _STRINGS, "coder_prompt": {"type": "string"}, "tests": _STRINGS},
-    "required": ["plan", "coder_prompt", "tests"],
-    "additionalProperties": False,
-}
-_FORMAT = {"type": "json_schema", "json_schema": {"name": "plan", "schema": SCHEMA, "strict": True}}
 _NUMBER = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s+")
 MAX_FILES = 200
 ATTEMPTS = 2
-MOST_OBJECTS = 100  # of an answer, tried as a plan
+MOST_OBJECTS = 100  # beginnings of one in an answer that are tried
 
 
-def _lines(value: Any) -> Any:
-    if isinstance(value, str):
-        value = value.splitlines()
-    if not isinstance(value, list):
-        return value
-    lines = cast("list[Any]", value)
-    unnumbered = [_NUMBER.sub("", line).strip() if isinstance(line, str) else line for line in lines]
-    return [line for line in unnumbered if line != ""]
+_Line = Annotated[str, AfterValidator(lambda line: _NUMBER.sub("", line).strip())]
+_Lines = Annotated[
+    list[_Line],
+    BeforeValidator(lambda value: value.splitlines() if isinstance(value, str) else value or []),
+    AfterValidator(lambda lines: list(filter(None, lines))),
+]
 
 
 @dataclass
 class Plan:
     """What the planner wants done. Source: planner and executor reference, Plan."""
 
-    plan: Annotated[list[str], BeforeValidator(_lines)]
+    plan: Annotated[_Lines, Field(min_length=1)]
     coder_prompt: Annotated[str, Field(min_length=1)]
-    tests: Annotated[list[str], BeforeValidator(lambda value: _lines([] if value is None else value))]
+    tests: _Lines
+
+
+_PLAN = TypeAdapter(Plan)
+_SCHEMA = _PLAN.json_schema() | {"description": "A plan for the coder.", "additionalProperties": False}
+_FORMAT = {"type": "json_schema", "json_schema": {"name": "plan", "schema": _SCHEMA, "strict": True}}
 
 
 def get_plan(task: str, s: Settings | None = None) -> Plan:
@@ -79,20 +73,17 @@ def get_plan(task: str, s: Settings | None = None) -> Plan:
 
 
 async def get_plan_async(task: str, s: Settings | None = None) -> Plan:
-    """`get_plan` for callers with an event loop.
-
-    Raises: as `get_plan`.
-    """
+    """`get_plan` for callers with an event loop; it raises the same."""
     s = s or load_settings()
     services, profile = opened(model_tree(s, s.planner_model, s.turbo_host), tools=(), read_seconds=s.request_timeout_s)
     try:
-        return (await planned(profile, Caller("", nobody), task))[0]
+        return (await planned(profile, Caller("", nobody), task, (), LoopObserver()))[0]
     finally:
         await services.close()
 
 
 async def planned(
-    profile: Profile, caller: Caller, task: str, files: Sequence[str] = (), observer: LoopObserver | None = None
+    profile: Profile, caller: Caller, task: str, files: Sequence[str], observer: LoopObserver
 ) -> tuple[Plan, Usage]:
     """The plan that the profile's model makes, and the tokens it took; `files` are paths in the workspace.
 
@@ -102,8 +93,22 @@ async def planned(
     more = f"\n... and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
     asked = f"{task}\n\nFiles of the project:\n{shown}{more}" if files else task
     messages, total, fault = [system(PLANNER_PROMPT), user(asked)], Usage(), ""
-    for _ in range(ATTEMPTS):
-        reply, usage = await _answered(profile, caller, messages, observer or LoopObserver())
+    model, plain_text = profile.backend.chat_model(profile.model, caller), profile.options_for(ModelOptions())
+    options, attempts = replace(plain_text, extra={**plain_text.extra, "response_format": _FORMAT}), ATTEMPTS
+    while attempts:
+        received, started = Accumulator(), perf_counter()
+        try:
+            async with aclosing(model.stream(messages, [], options)) as deltas:
+                async for delta in deltas:
+                    received.add(delta)
+        except ProviderError as error:
+            if error.status_code != 400 or options is plain_text:
+                raise
+            options = plain_text  # some providers refuse a format; the prompt asks for it as well
+            continue
+        attempts -= 1
+        reply, usage = received.message(), received.usage or Usage()
+        observer.model_answered(reply, usage, perf_counter() - started)
         total += usage
         try:
             return parse_plan(reply), total
@@ -111,29 +116,6 @@ async def planned(
             fault = str(error)
         messages += [*repaired([reply]), user(REPAIR.format(fault=fault))]
     raise ValueError(f"The planner's answer is not a plan, also when asked again: {fault}.")
-
-
-async def _answered(
-    profile: Profile, caller: Caller, messages: Sequence[Message], observer: LoopObserver
-) -> tuple[Message, Usage]:
-    unformatted = profile.options_for(ModelOptions())
-    options = replace(unformatted, extra={**unformatted.extra, "response_format": _FORMAT})
-    model = profile.backend.chat_model(profile.model, caller)
-    while True:
-        received, started = Accumulator(), perf_counter()
-        try:
-            async with aclosing(model.stream(messages, [], options)) as deltas:
-                async for delta in deltas:
-                    received.add(delta)
-            break
-        except ProviderError as error:
-            # Some providers refuse a format; the schema is in the prompt as well.
-            if error.status_code != 400 or options is unformatted:
-                raise
-            options = unformatted
-    message, usage = received.message(), Usage() + (received.usage or Usage())
-    observer.model_answered(message, usage, perf_counter() - started)
-    return message, usage
 
 
 def parse_plan(reply: Message | str) -> Plan:
@@ -145,25 +127,15 @@ def parse_plan(reply: Message | str) -> Plan:
     if not isinstance(reply, str) and reply.tool_calls:
         raise ValueError("the planner called a tool, and there is none")
     text = reply if isinstance(reply, str) else reply.text()
-    found: list[dict[str, Any]] = []
-    decoder, place = json.JSONDecoder(), text.find("{")
-    for _ in range(MOST_OBJECTS):
-        if place == -1:
-            break
-        try:
-            value, end = decoder.raw_decode(text, place)
-            found.append(value)
-        except (ValueError, RecursionError):
-            end = place + 1
-        place = text.find("{", end)
+    found, decoder = list[dict[str, Any]](), json.JSONDecoder()
+    for brace in islice(re.finditer("{", text), MOST_OBJECTS):
+        with suppress(ValueError, RecursionError):
+            found.append(decoder.raw_decode(text, brace.start())[0])
     if not found:
         raise ValueError("there is no JSON object in it")
     chosen = next((value for value in found if "plan" in value), found[0])
     try:
-        plan = TypeAdapter(Plan).validate_python({"tests": [], **chosen})
+        return _PLAN.validate_python({"tests": [], **chosen})
     except ValidationError as error:
         fault = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
-    if not plan.plan:
-        raise ValueError("plan: it has no steps")
-    return plan

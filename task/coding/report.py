@@ -1,9 +1,6 @@
 """Show a coding task: lines for the user at a terminal, or one JSON event per line."""
 
-from __future__ import annotations
-
 import asyncio
-import json
 import sys
 import termios
 import textwrap
@@ -14,9 +11,11 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from task.approvals.approvals import typed_answer
 from task.coding.executor import PLAN_STEP_DONE, deny_all
-from task.conversation.inputs import Answer, typed_answer
-from task.permissions.icerc import plain, shortened, spelt_out, visible
+from task.coding.settings import compact_json
+from task.conversation.inputs import Answer
+from task.permissions.icerc import plain, visible
 from task.runs.events import (
     Checkpoint,
     CommandEnded,
@@ -41,18 +40,10 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves what the coding rules leave to the user."
 
 
-class JsonOutput:
-    """One JSON object per line and event on standard output; questions are answered with no."""
-
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out or sys.stdout
-
-    def show(self, event: RunEvent) -> None:
-        if not isinstance(event, Checkpoint):
-            self._out.write(json.dumps(as_line(event), ensure_ascii=False) + "\n")
-            self._out.flush()
-
-    ask = staticmethod(deny_all)
+def print_json_line(event: RunEvent) -> None:
+    """The event as one JSON object on a line of standard output."""
+    if not isinstance(event, Checkpoint):
+        print(compact_json(as_line(event)), flush=True)
 
 
 class TerminalOutput:
@@ -100,9 +91,7 @@ class TerminalOutput:
                     self._line(visible(line), "dim", indent=4)
             case StepStarted(step, limit):
                 self._line(f"Step {step} of at most {limit}", "bold", before=True)
-            case StageClosed(name=name, status="completed") if name.startswith(PLAN_STEP_DONE):
-                pass  # the plan's step was shown
-            case StageClosed(_, name, status):
+            case StageClosed(_, name, status) if status == "failed" or not name.startswith(PLAN_STEP_DONE):
                 mark, style = ("✗", "red") if status == "failed" else ("✓", "green")
                 self._line(f"{mark} {plain(name)}", style, indent=2)
             case PlanStepDone(step) if 1 <= step <= len(self._plan):
@@ -127,7 +116,7 @@ class TerminalOutput:
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
             self._line("May I do this?", "bold yellow", before=True)
             for name, text in card_rows(item).items():
-                self._row(name, text, width=LABEL_WIDTH + 2)
+                self._row(name, text)
             self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
             line = await _typed_line(sys.stdin)
             answers.append(typed_answer(line) or Answer(False, line.strip()))
@@ -169,20 +158,20 @@ class TerminalOutput:
         for line in text.splitlines():
             self._line(visible(line), "dim", indent=2)
 
-    def _row(self, label: str, text: str, width: int = LABEL_WIDTH) -> None:
+    def _row(self, label: str, text: str) -> None:
         first, *rest = text.splitlines() or [""]
-        label = f"{label}:" if len(label) >= width else label.ljust(width)
-        self._line(f"{label} {first}", hang=width + 1)
+        label = f"{label}:" if len(label) >= LABEL_WIDTH else label.ljust(LABEL_WIDTH)
+        self._line(f"{label} {first}", hang=LABEL_WIDTH + 1)
         for line in rest:
-            self._line(line, indent=width + 1, hang=0)
+            self._line(line, indent=LABEL_WIDTH + 1, hang=0)
 
     def _line(self, text: str, style: str = "", *, indent: int = 0, hang: int = 2, before: bool = False) -> None:
         if before:
             self._console.print()
-        lines = [" " * indent + text]
+        first, rest, width = " " * indent, " " * (indent + hang), max(self._console.width, 20)
+        lines = [first + text]
         if self._terminal:
-            wrapper = textwrap.TextWrapper(max(self._console.width, 20), " " * indent, " " * (indent + hang))
-            wrapper.replace_whitespace = wrapper.break_on_hyphens = False
+            wrapper = textwrap.TextWrapper(width, first, rest, replace_whitespace=False, break_on_hyphens=False)
             lines = wrapper.wrap(text) or [""]
         for line in lines:
             self._console.print(Text(line, style))
@@ -190,15 +179,7 @@ class TerminalOutput:
 
 def card_rows(item: Pending) -> dict[str, str]:
     """A question's card by its labels: no command is cut at its end only, and nothing acts on the terminal."""
-    card, risk = item.card, item.card.risk_assessment
-    rows = {
-        "Command": spelt_out(shortened(card.command)),
-        "Why": plain(card.intent),
-        "Expected": plain(card.expected_outcome),
-        "Risk": "\n".join([f"{risk.level}: {plain(risk.scope)}", *map(plain, risk.details.splitlines())]),
-        "Asked because": plain(item.reason),
-        "Always": plain(item.grant_description),
-    }
+    rows = {**item.card.rows(), "Asked because": plain(item.reason), "Always": plain(item.grant_description)}
     return {name: text for name, text in rows.items() if text}
 
 

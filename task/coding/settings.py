@@ -1,7 +1,5 @@
 """The documented settings of planning and executing, as a view of the one settings tree."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import stat
-import sys
+import struct
 import time
 import zlib
 from collections.abc import Generator, Mapping, Sequence
@@ -25,11 +25,13 @@ IGNORED = frozenset(
 DEEPEST = 200
 RACY_NS = 2_000_000_000  # a file that changed this shortly before a snapshot may have changed again unnoticed
 TOO_MUCH = (
-    "{} holds more than {}, which is more than undo can keep. Run in a folder below it, or move what the task does not "
-    "need out of it."
+    "{} holds more than {:,} files and folders or {:,} MB, which is more than undo can keep. Run in a folder below it, "
+    "or move what the task does not need out of it."
 )
 
 Kind = Literal["file", "link", "folder", "ignored", "opaque", "special"]
+_INDEX = struct.Struct(">4sLL")
+_KINDS: Mapping[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
 class SnapshotError(InvalidRequest):
@@ -37,18 +39,9 @@ class SnapshotError(InvalidRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotLimits:
-    """How much a snapshot may hold. A file above `largest` bytes is noticed when it changes, but not kept."""
-
-    entries: int = 200_000
-    total: int = 1 << 30
-    largest: int = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a tree. `content` is a file's digest or a link's target; of what cannot be kept (`opaque`: too large,
-    too deep or unreadable) a word on why, with its place and time of change. `stamp` shows that it has not changed."""
+    too deep or unreadable) a word on why, with its `stamp`, which shows that it has not changed."""
 
     kind: Kind
     mode: int
@@ -66,8 +59,7 @@ class Entry:
 
     def opaque(self, why: str) -> Entry:
         """The same path as something that cannot be kept."""
-        changed_ns, _, inode, _ = self.stamp
-        return Entry("opaque", self.mode, f"{why}: {inode} {changed_ns}", self.stamp)
+        return replace(self, kind="opaque", content=f"{why}: {self.stamp}")
 
 
 Pair = tuple[Entry | None, Entry | None]  # what was at a path, and what is there
@@ -88,14 +80,17 @@ class Snapshot:
 class Snapshots:
     """The snapshots of one workspace in `folder`; `earlier` folders lend the contents that they have already.
 
-    `without` is a folder left out of the tree: the product's own, where it lies inside. The methods block.
+    `without` is a folder left out of the tree: the product's own, where it lies inside. A snapshot holds at most `most`
+    paths and `total` bytes; a file above `largest` bytes is noticed when it changes, but not kept. The methods block.
     """
 
     workspace: Path
     folder: Path
     earlier: Sequence[Path] = ()
     without: Path | None = None
-    limits: SnapshotLimits = SnapshotLimits()
+    most: int = 200_000
+    total: int = 1 << 30
+    largest: int = 64 << 20
 
     def take(self, since: Snapshot | None = None, *, keeps: bool = True) -> Snapshot:
         """The tree of this moment; what has not changed `since` is not read again.
@@ -105,17 +100,15 @@ class Snapshots:
         Raises:
             SnapshotError: there is too much in it, or it cannot be read or written down.
         """
-        limits = self.limits if keeps else replace(self.limits, entries=sys.maxsize, total=sys.maxsize)
         began, entries, total = time.time_ns(), dict[str, Entry](), 0
         try:
+            self.place("").mkdir(mode=0o700, parents=True, exist_ok=True)
             changed_ns = self.workspace.stat().st_ctime_ns
             for path, folder, found in walked(self.workspace, self.without):
-                total += found.size if found.kind == "file" and found.size <= limits.largest else 0
-                if len(entries) >= limits.entries:
-                    raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.entries:,} files and folders"))
-                if total > limits.total:
-                    raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.total >> 20:,} MB"))
                 is_file = found.kind == "file"
+                total += found.size if is_file and found.size <= self.largest else 0
+                if keeps and (len(entries) >= self.most or total > self.total):
+                    raise SnapshotError(TOO_MUCH.format(self.workspace, self.most, self.total >> 20))
                 entries[path] = self._digested(path, folder, found, since, keeps=keeps) if is_file else found
             tree = Snapshot("", entries, began, changed_ns)
             return self.keep(tree) if keeps else tree
@@ -124,13 +117,12 @@ class Snapshots:
 
     def keep(self, tree: Snapshot) -> Snapshot:
         """Keep a tree whose contents are kept already, under the id that is the digest of its entries."""
-        lines = [(path, item.kind, item.mode, item.content) for path, item in sorted(tree.entries.items())]
-        snapshot = replace(tree, id=hashlib.sha256(json.dumps(lines).encode()).hexdigest())
         # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
-        rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in tree.entries.items()]
+        rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in sorted(tree.entries.items())]
+        tree_id = hashlib.sha256(json.dumps([row[:4] for row in rows]).encode()).hexdigest()
         packed = zlib.compress(json.dumps([tree.taken_ns, tree.changed_ns, rows]).encode(), 1)
-        self._write(self.folder / "trees" / snapshot.id, packed)
-        return snapshot
+        self._write(tree_id, packed)
+        return replace(tree, id=tree_id)
 
     def load(self, tree: str) -> Snapshot:
         """A snapshot that was taken before.
@@ -139,8 +131,7 @@ class Snapshots:
             SnapshotError: it is gone.
         """
         try:
-            packed = (self.folder / "trees" / tree).read_bytes()
-            taken_ns, changed_ns, rows = json.loads(zlib.decompress(packed))
+            taken_ns, changed_ns, rows = json.loads(zlib.decompress(self.place(tree).read_bytes()))
         except (OSError, ValueError, zlib.error) as error:
             raise SnapshotError(f"The snapshot {tree[:12]} is gone or damaged; it cannot be used.") from error
         entries = {path: Entry(kind, mode, content, tuple(stamp)) for path, kind, mode, content, *stamp in rows}
@@ -158,29 +149,30 @@ class Snapshots:
             raise SnapshotError(f"The content {entry.content[:12]} is gone; it cannot be used.") from error
 
     def place(self, digest: str) -> Path:
-        """Where a content is kept."""
-        return self.folder / "contents" / digest[:2] / digest
+        """Where a content or a tree is kept."""
+        return self.folder / "contents" / digest
 
     def _digested(self, path: str, folder: int, found: Entry, since: Snapshot | None, *, keeps: bool) -> Entry:
-        keeps = keeps or is_index(path)
-        before = since.entries.get(path) if since is not None else None
-        if since is not None and before is not None and (before.kind, before.stamp) == ("file", found.stamp):
-            certain = found.changed_ns < since.taken_ns - RACY_NS
-            if certain and (not keeps or self._has(before.content)):
-                return replace(found, content=before.content)
+        if since is not None and found.changed_ns < since.taken_ns - RACY_NS:
+            before = since.entries.get(path, found)  # what is found has no content yet
+            same = before.content and (before.kind, before.stamp) == ("file", found.stamp)
+            if same and (not keeps or self._has(before.content)):
+                return before
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(path.rpartition("/")[2], flags, dir_fd=folder)
         except OSError:  # also where it was removed since: the next snapshot shows that
             return found.opaque("unreadable")
         with open(handle, "rb") as file:
-            is_file = found.size <= self.limits.largest and stat.S_ISREG(os.fstat(handle).st_mode)
-            content = file.read(self.limits.largest + 1) if is_file else b""
-        if max(found.size, len(content)) > self.limits.largest:  # it may have grown since
+            is_file = found.size <= self.largest and stat.S_ISREG(os.fstat(handle).st_mode)
+            content = file.read(self.largest + 1) if is_file else b""
+        if max(found.size, len(content)) > self.largest:  # it may have grown since
             return found.opaque("too large")
         digest = hashlib.sha256(content).hexdigest()
+        if f"/{path}".endswith("/.git/index") and (named := _indexed(content)) is not None:
+            digest = f"index-{hashlib.sha256(named).hexdigest()}"
         if keeps and not self._has(digest):
-            self._write(self.place(digest), content)
+            self._write(digest, content)
         return replace(found, content=digest)
 
     def _has(self, digest: str) -> bool:
@@ -189,18 +181,16 @@ class Snapshots:
             return True
         for folder in self.earlier:
             with suppress(OSError):
-                make_private(place.parent)
-                os.link(folder / "contents" / digest[:2] / digest, place)
+                os.link(folder / "contents" / digest, place)
                 return True
         return False
 
-    def _write(self, place: Path, content: bytes) -> None:
+    def _write(self, digest: str, content: bytes) -> None:
         # Written beside and renamed: a process that is killed meanwhile leaves no partial content under its digest.
-        make_private(place.parent)
+        place = self.place(digest)
         beside = place.with_name(f".{uuid4().hex}")
         try:
-            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(handle, "wb") as file:
+            with open(beside, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(content)
             beside.replace(place)
         except OSError:
@@ -213,8 +203,7 @@ def walked(
 ) -> Generator[tuple[str, int, Entry]]:
     """All paths below `workspace` but those in `without` and in `ignored` folders, each with the open folder it is in
     and what is there; files without their content."""
-    state = without.stat() if without is not None and without.exists() else None
-    skipped = (state.st_dev, state.st_ino) if state is not None else None
+    skipped = without.stat() if without is not None and without.exists() else None
     for folder, folders, others, handle in os.fwalk(workspace):  # it follows no link, whenever one is put in place
         inside, names = folder[len(str(workspace)) :].lstrip("/"), sorted([*folders, *others])
         folders.clear()
@@ -222,36 +211,27 @@ def walked(
         unread = {*ignored, "objects"} if {"HEAD", "refs", "objects"} <= set(names) else ignored
         for name in names:
             try:
-                identity, entry = _entry(name, handle, unread)
+                state = os.lstat(name, dir_fd=handle)
+                kind = _KINDS.get(stat.S_IFMT(state.st_mode), "special")
+                content = os.readlink(name, dir_fd=handle) if kind == "link" else ""
             except FileNotFoundError:  # it was removed since
                 continue
-            if identity == skipped:
+            if skipped is not None and os.path.samestat(state, skipped):
                 continue
             path = f"{inside}/{name}" if inside else name
-            if entry.kind == "folder" and path.count("/") >= DEEPEST:
-                entry = entry.opaque("too deep")
-            elif entry.kind == "folder" and not os.access(name, os.R_OK | os.X_OK, dir_fd=handle):
-                entry = entry.opaque("unreadable")
-            elif entry.kind == "folder":
-                folders.append(name)
+            mode = {"link": 0, "special": state.st_mode}.get(kind, stat.S_IMODE(state.st_mode))
+            stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
+            entry = Entry(kind, mode, content, stamp)
+            if kind == "folder":
+                if name in unread:
+                    entry = Entry("ignored", 0, stamp=stamp)
+                elif path.count("/") >= DEEPEST:
+                    entry = entry.opaque("too deep")
+                elif not os.access(name, os.R_OK | os.X_OK, dir_fd=handle):
+                    entry = entry.opaque("unreadable")
+                else:
+                    folders.append(name)
             yield path, handle, entry
-
-
-def _entry(name: str, folder: int, unread: frozenset[str] | set[str]) -> tuple[tuple[int, int], Entry]:
-    state = os.lstat(name, dir_fd=folder)
-    mode, identity = stat.S_IMODE(state.st_mode), (state.st_dev, state.st_ino)
-    stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
-    match stat.S_IFMT(state.st_mode):
-        case stat.S_IFREG:
-            return identity, Entry("file", mode, stamp=stamp)
-        case stat.S_IFDIR if name in unread:
-            return identity, Entry("ignored", 0, stamp=stamp)
-        case stat.S_IFDIR:
-            return identity, Entry("folder", mode, stamp=stamp)
-        case stat.S_IFLNK:
-            return identity, Entry("link", 0, os.readlink(name, dir_fd=folder), stamp)
-        case other:
-            return identity, Entry("special", mode, str(other), stamp)
 
 
 def changed(before: Snapshot, after: Snapshot) -> dict[str, Pair]:
@@ -261,13 +241,18 @@ def changed(before: Snapshot, after: Snapshot) -> dict[str, Pair]:
     return {path: (one, other) for path, one, other in pairs if one != other}
 
 
-def is_index(path: str) -> bool:
-    """Whether it is Git's index, of which undo compares more than the digest."""
-    return f"/{path}".endswith("/.git/index")
-
-
-def make_private(folder: Path) -> None:
-    """Make the folder, with those above it, for this account only."""
-    for part in (*reversed(folder.parents), folder):
-        if not part.exists():
-            part.mkdir(mode=0o700, exist_ok=True)
+def _indexed(index: bytes) -> bytearray | None:
+    # What Git's index names, without the times that `git status` alone writes into it; None where it has another form.
+    # Source: Git, index-format: 40 bytes of times, owner and size around the mode, 20 of the digest, 2 of flags, name.
+    found, place = bytearray(), _INDEX.size
+    with suppress(IndexError, struct.error):
+        sign, version, count = _INDEX.unpack_from(index)
+        for _ in range(count):
+            end = place + 62 + (int.from_bytes(index[place + 60 : place + 62]) & 0xFFF)
+            if index[end]:
+                return None
+            found += index[place + 24 : place + 28] + index[place + 40 : end + 1]
+            place += (end - place + 8) // 8 * 8
+        if (sign, version) == (b"DIRC", 2) and index[place : place + 4] != b"link":  # which has the rest elsewhere
+            return found
+    return None

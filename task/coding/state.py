@@ -1,39 +1,65 @@
 """The state of a coding task, folded from the events of its run."""
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from task.coding.executor import Progress
 from task.coding.planner import Plan
-from task.conversation.messages import Message, message_from
-from task.errors import Conflict, NotFound
+from task.conversation.messages import Message, Role, message_from
+from task.errors import NotFound
 from task.llm.base import Usage
 from task.loop import Spent
-from task.runs.events import KEPT, EndStatus, RunEvent, TaskResult, data_of
+from task.runs.events import KEPT, RunEvent, TaskResult, data_of
 from task.store.records import Event, Page, Run
 from task.store.store import Store
-from task.tools.toolbox import RepeatGuard
 
-STATUSES: Mapping[TaskResult, EndStatus] = {
-    "planned": "finished",
-    "verified": "finished",
-    "failed": "failed",
-    "not_verified": "failed",
-    "limited": "limited",
-    "denied": "cancelled",
-    "interrupted": "cancelled",
-}
+
+@dataclass(slots=True)
+class Progress:
+    """How far the coder has come: its messages, and what it has used of its limits; `saved` are those in the store."""
+
+    messages: list[Message]
+    spent: Spent = field(default_factory=Spent)
+    usage: defaultdict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
+    saved: Sequence[Message] = ()
+
+    @property
+    def last(self) -> str:
+        """The last thing the coder said."""
+        said = (message.text() for message in reversed(self.messages) if message.role is Role.ASSISTANT)
+        return next(filter(None, said), "")
+
+    def unsaved(self) -> dict[str, Any]:
+        """The `request` of a checkpoint: how the messages differ from those saved, which they are then, and what was
+        used."""
+        # By identity: the messages of a turn that has ended replace those that it reported.
+        pairs = zip(self.messages, self.saved, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+        self.saved = list(self.messages)
+        return {
+            "kept": same,
+            "messages": [message.as_stored() for message in self.messages[same:]],
+            "steps": self.spent.steps,
+            "tokens": self.spent.tokens,
+            "usage": {model: list(usage.counts) for model, usage in self.usage.items()},
+        }
+
+    def restore(self, said: Mapping[str, Any]) -> None:
+        """Take over what `unsaved` gave."""
+        self.messages[said["kept"] :] = map(message_from, said["messages"])
+        self.spent = Spent(said["steps"], said["tokens"])
+        self.usage.update({model: Usage(*counts) for model, counts in said["usage"].items()})
+        self.saved = list(self.messages)
 
 
 @dataclass(slots=True)
 class TaskState:
     """A task up to its latest event.
 
-    `checkpoints` are the snapshots of its folder, each with whether the task was started or continued there.
+    Of each of its `legs` these are the snapshots of its folder when it was started or continued, and the last one.
     `result` is None while it works, and after its process was killed.
     """
 
@@ -43,8 +69,8 @@ class TaskState:
     coder: str = ""
     verify: str | None = None
     plan: Plan | None = None
-    progress: Progress | None = None
-    checkpoints: list[tuple[bool, str]] = field(default_factory=list[tuple[bool, str]])
+    progress: Progress = field(default_factory=lambda: Progress([]))
+    legs: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     result: TaskResult | None = None
     reason: str = ""
     undone_at: float | None = None
@@ -72,35 +98,15 @@ class TaskState:
             case "plan":
                 self.plan = Plan(data["plan"], data["coder_prompt"], data["tests"])
             case "checkpoint":
-                self.checkpoints.append((data["start"], data["tree"]))
+                self.legs.append((data["tree"] if data["start"] else self.legs.pop()[0], data["tree"]))
                 if said := data[KEPT]:
-                    kept = self.progress.messages[: said["kept"]] if self.progress is not None else []
-                    spent = Spent(said["steps"], said["tokens"], RepeatGuard.from_dict(said["repeats"]))
-                    usage = {model: Usage(*counts) for model, counts in said["usage"].items()}
-                    self.progress = Progress([*kept, *map(message_from, said["messages"])], spent, usage)
+                    self.progress.restore(said)
             case "task_ended":
                 self.result, self.reason = data["result"], data["reason"]
             case "undone":
                 self.undone_at = data["at"]
             case _:
                 pass
-
-
-def conversation(progress: Progress, saved: Sequence[Message]) -> dict[str, Any]:
-    """The `request` of a checkpoint: what the coder has used, and how its messages differ from those `saved` before."""
-    same = 0
-    for one, other in zip(progress.messages, saved, strict=False):
-        if one is not other:  # the messages of a turn that has ended replace those that it reported
-            break
-        same += 1
-    return {
-        "kept": same,
-        "messages": [message.as_stored() for message in progress.messages[same:]],
-        "steps": progress.spent.steps,
-        "tokens": progress.spent.tokens,
-        "repeats": progress.spent.repeats.as_dict(),
-        "usage": {model: list(usage.counts) for model, usage in progress.usage.items()},
-    }
 
 
 async def task_of(store: Store, owner: str, run_id: str) -> TaskState:
@@ -122,20 +128,8 @@ async def tasks(
     store: Store, owner: str, folder: Path | None = None, limit: int = 50, cursor: str | None = None
 ) -> Page[TaskState]:
     """The owner's tasks, the newest first; those in one folder where it is given."""
-    where = None if folder is None else str(folder)
-    page = await store.runs.list(owner, None, limit, cursor, kind="coding", folder=where)
+    page = await store.runs.list(owner, None, limit, cursor, kind="coding", folder=folder and str(folder))
     return Page(tuple([await _folded(store, run) for run in page.items]), page.cursor)
-
-
-async def resumed(store: Store, state: TaskState) -> Run:
-    """The task's run, continued by this process.
-
-    Raises:
-        Conflict: it is in progress, or it was undone.
-    """
-    if state.undone_at is not None:
-        raise Conflict(f"the run {state.run.run_id} was undone; start a new one")
-    return await store.runs.resume(state.run)
 
 
 def record(store: Store, run: Run, event: RunEvent) -> None:

@@ -1,7 +1,5 @@
 """Local files: attached to the next message, and written from the attachments of an answer."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii
@@ -18,7 +16,7 @@ from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, Message, Role
 from task.core_client.files import DialFiles
 from task.errors import InvalidRequest, ToolError
-from task.pictures import MAX_IMAGE_BYTES
+from task.llm.pictures import MAX_IMAGE_BYTES
 from task.product.framework import ConsoleProduct
 from task.runs.request import RunCaller
 
@@ -35,7 +33,6 @@ class AttachedFile:
     path: Path
     name: str
     stored: Attachment | None = None
-    note: str = ""
 
 
 def message_with(text: str, files: Sequence[AttachedFile]) -> Message:
@@ -85,7 +82,7 @@ async def attach(product: ConsoleProduct, caller: RunCaller, path: Path) -> Atta
     if not Path(name).is_absolute():
         tools = await product.profile.workspace_tools(caller.of_tools())
         if any(product.profile.rules.policy.offers(tool.name) for tool in tools):
-            return AttachedFile(path, name, note="the model reads it in the working directory")
+            return AttachedFile(path, name)
     raise InvalidRequest(f"{name} cannot be attached: {no_core.removesuffix('.')}. {_ADVICE}")
 
 

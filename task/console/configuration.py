@@ -1,7 +1,5 @@
 """ConfigurationManager: the framework's view of the one settings tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

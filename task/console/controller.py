@@ -1,7 +1,5 @@
 """FrameworkController: the console's parts, its loop, and the way of a message through a turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from task.closing import run_blocking
-from task.console.attachments import AttachedFile, saved
+from task.console.attachments import AttachedFile, attach, mentioned, message_with, saved
 from task.console.configuration import ConfigurationManager
 from task.console.conversation import OWNER, Conversation, decided, load_state, save_state
 from task.console.error_handler import ErrorHandler, described
 from task.console.slash.completion import complete
-from task.console.slash.table import COMMANDS, run_command, user_message
+from task.console.slash.table import find_command
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
@@ -32,6 +30,7 @@ SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
 DELETED = "This conversation was deleted elsewhere. /clear starts another one."
 NOT_READY = "FrameworkController.initialize() comes first."
+NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
 NO_TERMINAL = "no user is at a terminal to approve it"
 STAYS_OPEN = "The question stays open: `approve {codes}` or `deny {codes}` answers it."
 
@@ -124,12 +123,26 @@ class FrameworkController:
             if not text.strip():
                 return
             if not self._process_special_command(text):
-                self.send(user_message(self, text))
+                for path in mentioned(text, self.product.folder):
+                    self.attach(path)
+                message = message_with(text, self.attached)
+                self.attached.clear()
+                self.send(message)
             save_state(self._state_file, self.history, self.session_id)
         except KeyboardInterrupt:  # between two steps
             self._ended = self._ended or not self.ui.interactive
         except Exception as error:
             self._report("Error", error)
+
+    def attach(self, path: Path) -> AttachedFile:
+        """Attach a file to the next message, once.
+
+        Raises:
+            InvalidRequest: it cannot be attached.
+        """
+        found = run_blocking(attach, self.product, self.caller, path)
+        self.attached[:] = [*(file for file in self.attached if file.path != path), found]
+        return found
 
     def send(self, message: Message) -> None:
         """Take a turn with this message of the user; returns when it is answered, or waits for an answer elsewhere.
@@ -242,7 +255,6 @@ class FrameworkController:
             return " · ".join(filter(None, (conversation.model, conversation.persona, self.session_id, tokens)))
 
         self.history = self._new_history()
-        self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
         self.ui.complete = partial(complete, self)
         self.ui.during_turn = self._process_special_command
         self.ui.history_file = self.config.settings.data_dir / "chat_history"
@@ -271,7 +283,20 @@ class FrameworkController:
                 self._report("Approval Error", error)
 
     def _process_special_command(self, user_input: str) -> bool:
-        return run_command(self, user_input)
+        if not user_input.startswith("/"):
+            return False
+        name, argument = [*user_input.split(maxsplit=1), ""][:2]
+        try:
+            command = find_command(name)
+            if self.answering and not command.during_turn:
+                raise InvalidRequest(NO_TURN.format(name=command.name))
+            if shown := command.run(self, argument.strip()):
+                self.ui.display_system_message(shown)
+        except AgentError as error:
+            self.ui.display_error_message("Command", str(error))
+        except KeyboardInterrupt:
+            self.ui.display_error_message("Command", f"{name} was stopped.")
+        return True
 
     def _take_turn(self, respond: Callable[[], dict[str, Any]]) -> None:
         conversation, self.failed = self.conversation, False

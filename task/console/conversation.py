@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from task.store.store import Store  # which loads the database's libraries
 
 OWNER = "local"  # as the HTTP API without keys calls every caller on this machine
-STOPPING_SECONDS = 15.0
 SUMMARY_SECONDS = 120.0
 LONGEST = 4_000  # characters of one message in what is summarised
 SUMMARISE = """\
@@ -223,28 +222,22 @@ class Conversation:
     def _follow(self, run_id: str) -> Answered:
         seen, text = 0, ""
 
-        async def followed(seconds: float | None) -> Answered:
+        async def followed() -> Answered:
             nonlocal seen, text
-            try:
-                async with asyncio.timeout(seconds):
-                    async for event in self.runner.events(self.caller.owner, run_id, seen):
-                        seen = event.number
-                        text += event.data["text"] if event.type == "text" else ""
-                        self.tokens += event.data["total_tokens"] if event.type == "usage" else 0
-                        self.show(event)
-                    store = await self.product.services.store.get()
-                    return Answered(run_id, (await store.runs.ended(self.caller.owner, run_id)).status, text)
-            except TimeoutError:
-                if seconds is None:
-                    raise
-                return Answered(run_id, "cancelled", text)
+            async for event in self.runner.events(self.caller.owner, run_id, seen):
+                seen = event.number
+                text += event.data["text"] if event.type == "text" else ""
+                self.tokens += event.data["total_tokens"] if event.type == "usage" else 0
+                self.show(event)
+            store = await self.product.services.store.get()
+            return Answered(run_id, (await store.runs.ended(self.caller.owner, run_id)).status, text)
 
         self._running = run_id
         try:
-            return run_blocking(followed, None)
+            return run_blocking(followed)
         except KeyboardInterrupt:
             self.stop()
-            return run_blocking(followed, STOPPING_SECONDS)
+            return run_blocking(followed)
         finally:
             self._running = None
 
@@ -266,7 +259,7 @@ def decided(
     """The user's answer to a card; None: none in time, no terminal, or it was answered elsewhere."""
     teps = product.settings.teps
     grant = str(card.get("grant_description", "")) if teps.remember_confirmations else ""
-    question = PermissionQuestion(request, {**card, "grant_description": grant}, code, grant)
+    question = PermissionQuestion(request, card, code, grant)
     answer = ui.ask_permission(question, teps.confirmation_seconds, answered_elsewhere)
     # "always" needs something that can be granted
     return replace(answer, always=False) if answer is not None and answer.always and not grant else answer

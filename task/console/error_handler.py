@@ -1,7 +1,5 @@
 """ErrorHandler: every error of the console in one sentence for the user, and its details in the log."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 

@@ -18,14 +18,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from task.console.terminal.answer import Look, RunView, attachment_line, attachment_of, heading
+from task.approvals.approvals import typed_answer
+from task.console.terminal.answer import Look, RunView, attachment_line, heading
 from task.console.terminal.rendering import (
-    EDITING,
-    ELSEWHERE,
-    EXPIRED,
-    REPLIES,
-    Renderer,
+    Colors,
     TerminalMarkdown,
+    ansi,
     card,
     colors_of,
     decision,
@@ -35,7 +33,7 @@ from task.console.terminal.rendering import (
     safe,
 )
 from task.console.terminal.rendering import PermissionQuestion as PermissionQuestion
-from task.conversation.inputs import Answer, typed_answer
+from task.conversation.inputs import Answer
 from task.conversation.messages import Attachment
 from task.errors import AgentError
 from task.runs.events import AttachmentSaved, as_line, sent
@@ -44,6 +42,10 @@ from task.store.records import Event
 if TYPE_CHECKING:
     from task.console.terminal.application import Terminal
 
+EXPIRED = "No answer in time: it does not run."
+ELSEWHERE = "Answered elsewhere."
+EDITING = "JSON, Enter allows the call with it, an empty text goes back"
+REPLIES = "y yes · n no, with a reason if you like · a always · e edit the arguments"
 UNWRAPPED = 2_000  # columns, where no terminal is
 WAITING_SECONDS = 0.25
 UNNUMBERED = 0  # the number of an event that no run of this process numbers
@@ -54,28 +56,21 @@ class UserInterfaceManager:
     """Shows messages and reads input. Source: framework reference, UI Manager.
 
     Where input or output is not a terminal it writes plain text and asks nothing. The rest of the console sets its
-    attributes: `commands` are the slash commands with their help lines, `complete` gives what may replace the last
-    word of the text before the cursor, `status` the line below the input, `during_turn` takes the commands that are
-    typed while a turn runs (in a thread of its own), `history_file` keeps the typed lines, `save` writes an attachment
-    to a file. `plain`: write line by line at a terminal too.
+    attributes: `complete` gives what may replace the last word of the text before the cursor, `status` the line below
+    the input, `during_turn` takes the commands that are typed while a turn runs (in a thread of its own),
+    `history_file` keeps the typed lines, `save` writes an attachment to a file. `plain`: write line by line at a
+    terminal too.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, plain: bool = False) -> None:
-        settings: Mapping[str, Any] = config or {}
-        self.debug_mode = bool(settings.get("debug_mode", False))
-        self.commands: Mapping[str, str] = {}
+        self._look = Look(**{name: value for name, value in (config or {}).items() if name in Look.__slots__})
+        self.debug_mode = self._look.debug_mode
         self.complete: Callable[[str], list[str]] = lambda text: []
         self.status: Callable[[], str] = lambda: ""
         self.during_turn: Callable[[str], object] | None = None
         self.history_file: Path | None = None
         self.save: Callable[[Attachment], Path | None] = lambda attachment: None
-        self._prompt: str = settings.get("prompt_symbol", "> ")
-        self._system_prefix: str = settings.get("system_prefix", "System: ")
-        prefixes = {
-            name: settings[name] for name in ("assistant_prefix", "error_prefix", "tool_prefix") if name in settings
-        }
-        self._look = Look(**prefixes, timestamps=bool(settings.get("show_timestamps", False)))
-        self._renderer = Renderer(colors_of(os.environ, enabled=bool(settings.get("color_enabled", True))))
+        self._colors: Colors = colors_of(os.environ, enabled=self._look.color_enabled)
         self._terminal: Terminal | None = None
         self._plain = plain
 
@@ -93,17 +88,19 @@ class UserInterfaceManager:
         """
         terminal = self._drawn()
         if terminal is None:
-            return input(self._prompt if self.interactive else "")
+            return input(self._look.prompt_symbol if self.interactive else "")
         text = terminal.read()
         if text.strip():
             self.display_user_message(folded(text))
         return text
 
     def display_system_message(self, message: str) -> None:
-        self._show(Text.assemble(*self._time(), (self._system_prefix, "cyan"), safe(message)))
+        self._show(Text.assemble(*self._look.stamp(), (self._look.system_prefix, "cyan"), safe(message)))
 
     def display_user_message(self, message: str) -> None:
-        self._show(Text.assemble("\n", *self._time(), (self._prompt, "bold cyan"), (safe(message), "bold")))
+        self._show(
+            Text.assemble("\n", *self._look.stamp(), (self._look.prompt_symbol, "bold cyan"), (safe(message), "bold"))
+        )
 
     def display_assistant_message(self, message: str) -> None:
         if not self.interactive:
@@ -114,7 +111,7 @@ class UserInterfaceManager:
 
     def display_error_message(self, error_type: str, error_message: str) -> None:
         kind = f"{safe(error_type)}: " if self.debug_mode and error_type else ""
-        text = Text.assemble(*self._time(), (f"{self._look.error_prefix}{kind}{safe(error_message)}", "red"))
+        text = Text.assemble(*self._look.stamp(), (f"{self._look.error_prefix}{kind}{safe(error_message)}", "red"))
         self._show(text, error=True)
 
     def display_special_command_help(self, commands: Mapping[str, str]) -> None:
@@ -253,7 +250,7 @@ class UserInterfaceManager:
         if self._terminal is None:
             from task.console.terminal.application import Terminal  # which other doors do not need
 
-            self._terminal = Terminal(self._renderer, self._prompt, self)
+            self._terminal = Terminal(self._colors, self._look.prompt_symbol, self)
         return self._terminal if self._terminal.alive else None
 
     def _show(self, part: RenderableType, *, error: bool = False) -> None:
@@ -261,12 +258,9 @@ class UserInterfaceManager:
         if terminal is not None and terminal.alive:
             terminal.post(part)
         elif self.interactive:
-            _write(self._renderer.ansi(part, get_terminal_size().columns), error=error)
+            _write(ansi(part, get_terminal_size().columns, self._colors), error=error)
         else:
-            _write(Renderer(None).ansi(part, UNWRAPPED), error=error)
-
-    def _time(self) -> list[tuple[str, str]]:
-        return [(time.strftime("%H:%M:%S "), "dim")] if self._look.timestamps else []
+            _write(ansi(part, UNWRAPPED, None), error=error)
 
 
 class JsonUserInterface(UserInterfaceManager):
@@ -276,21 +270,16 @@ class JsonUserInterface(UserInterfaceManager):
     def interactive(self) -> bool:
         return False
 
-    @contextmanager
-    def answering(self) -> Generator[Show]:
-        attachments: list[Attachment] = []
-
+    def _plain_answer(self, answer: RunView) -> tuple[Show, Callable[[], None]]:
         def show(event: Event) -> None:
             line = sent(event)
             if event.number == UNNUMBERED:
                 del line["id"]
             self._write(line)
-            if event.type == "attachment" and event.data["stage"] is None:
-                attachments.append(attachment_of(event.data["attachment"]))
+            if event.type == "attachment":
+                answer.show(event)
 
-        yield show
-        for attachment in attachments:
-            self._show_file(attachment)
+        return show, lambda: None
 
     def display_system_message(self, message: str) -> None:
         self._write({"type": "message", "role": "system", "text": message})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from task.errors import DCMInitError
 
 logger = logging.getLogger(__name__)
 SUMMARY_CHARS = 200
-
 _NO_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-
 Stamp = tuple[int, int, int]  # modified (ns), size, inode: when it changes, so did the content
 
 
@@ -67,10 +64,7 @@ class DCMManager:
             self._definition = definition = parse(text, self.options.section_pattern)
         except (_Unreadable, OSError, RuntimeError) as error:
             raise DCMInitError(f"The context definition {self.path} cannot be used: {error}.") from error
-        except (re.error, IndexError) as error:
-            raise DCMInitError(f"context.section_pattern is not a pattern with a group: {error}.") from error
-        warnings = [f"{self.path.name}:{line}: {fault}" for line, fault in definition.problems]
-        self.documents = {}
+        warnings, self.documents = [f"{self.path.name}:{line}: {fault}" for line, fault in definition.problems], {}
         for reference in definition.references:
             try:
                 self._document(reference)
@@ -100,14 +94,12 @@ class DCMManager:
     def get_document_content(self, document_id: str) -> str | None:
         """The document's text as it is now; None where there is none or it cannot be read."""
         self._known()
-        reference = self.documents.get(identifier(document_id))
-        if reference is None:
-            return None
-        try:
-            return self._document(reference)
-        except _Unreadable as reason:
-            logger.warning("%s", self._warning(reference, reason))
-            return None
+        if (reference := self.documents.get(identifier(document_id))) is not None:
+            try:
+                return self._document(reference)
+            except _Unreadable as reason:
+                logger.warning("%s", self._warning(reference, reason))
+        return None
 
     def get_context_section(self, section_id: str) -> str | None:
         """The prose of a section, without its references; None where there is no such section."""
@@ -140,11 +132,8 @@ class DCMManager:
     def get_persona(self, persona_id: str) -> str | None:
         """A persona's text by its id, with or without `persona_`."""
         wanted = identifier(persona_id)
-        for name in (wanted, f"persona_{wanted}"):
-            reference = self.documents.get(name)
-            if reference is not None and reference.persona:
-                return self.get_document_content(name)
-        return None
+        names = [name for name in (wanted, f"persona_{wanted}") if name in self.documents]
+        return next((self.get_document_content(name) for name in names if self.documents[name].persona), None)
 
     def _known(self) -> Definition:
         if self._definition is None:
@@ -180,10 +169,15 @@ class DCMManager:
         if not inside and not os.path.isabs(named) and not options.allow_parent_traversal:
             place = root.name or root
             raise _Unreadable(f"the path leads out of {place}; move the file, or set context.allow_parent_traversal")
-        real = _resolved(lexical)
-        if not real.is_relative_to(_resolved(root if inside else lexical.parent)):
+        try:
+            real, folder, definition = (
+                path.resolve(strict=True) for path in (lexical, root if inside else lexical.parent, self.path)
+            )
+        except (OSError, RuntimeError) as error:
+            raise _Unreadable(_reason(error)) from None
+        if not real.is_relative_to(folder):
             raise _Unreadable("it is a symbolic link that leads out of its folder; put the file itself there")
-        if real == _resolved(self.path):
+        if real == definition:
             raise _Unreadable("it is the definition itself, which would contain itself")
         return real
 
@@ -192,20 +186,19 @@ class DCMManager:
         try:
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_BLOCKING)) as file:
                 state = os.fstat(file.fileno())
-                is_file = stat.S_ISREG(state.st_mode)
-                content = file.read(limit + 1) if is_file and state.st_size <= limit else b""
+                content = file.read(limit + 1) if stat.S_ISREG(state.st_mode) else None
         except OSError as error:
             raise _Unreadable(_reason(error)) from None
-        if not is_file:
+        if content is None:
             raise _Unreadable("it is not a regular file")
-        if state.st_size > limit or len(content) > limit:
+        if len(content) > limit:
             raise _Unreadable(f"it has {state.st_size:,} bytes; {limit:,} are allowed (context.max_document_bytes)")
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            raise _Unreadable("it is not UTF-8 text") from None
+            text = "\0"
         if "\0" in text:
-            raise _Unreadable("it is a binary file, not text")
+            raise _Unreadable("it is binary, not UTF-8 text")
         return text
 
 
@@ -213,21 +206,10 @@ class _Unreadable(Exception):
     """A document that is not read; the text states the reason and what to change."""
 
 
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise _Unreadable(_reason(error)) from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file"
-    if isinstance(error, IsADirectoryError):
-        return "it is not a regular file"
-    if isinstance(error, RuntimeError) or "symbolic links" in str(error):  # Python 3.12 and older raise a RuntimeError
+def _reason(error: OSError | RuntimeError) -> str:
+    if isinstance(error, RuntimeError):  # with Python 3.12 and older
         return "its symbolic links lead in a circle"
-    return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
+    return f"it cannot be read: {error.strerror}"
 
 
 def _stamp_of(path: Path) -> Stamp | None:

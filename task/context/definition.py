@@ -9,8 +9,6 @@ initial_prompt_template: "You are …"            ```
                                                 - Coding guide: @/docs/guide.md
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from dataclasses import dataclass, field
 SECTION_PATTERN = r"^##\s+(.+?)\s*#*\s*$"
 PERSONA_SECTIONS = frozenset({"personas", "core_persona_definitions"})
 PROMPT_SECTION = "initial_prompt"
+UNPLACED = "text before the first section is ignored; give it a heading"
 MAX_REFERENCES = 1000
 _LONGEST_REFERENCE = 2000
 
@@ -97,7 +96,6 @@ class _Parser:
         self.references: dict[str, Reference] = {}
         self.prompt: str | None = None
         self.problems: list[tuple[int, str]] = []
-        self._unplaced = False
 
     def add_reference(self, number: int, found: re.Match[str]) -> None:
         title, path = found["title"].strip("*_` "), found["path"].strip("\"'`")
@@ -118,7 +116,7 @@ class _Parser:
                 end = [fence]
                 break
             inside.append(line)
-        if not end:
+        else:
             self._note(number, f"the block that {fence} opens is never closed")
         if self.section == PROMPT_SECTION:
             self.set_prompt(number, "\n".join(inside).strip())
@@ -128,9 +126,8 @@ class _Parser:
     def add_prose(self, number: int, lines: Sequence[str]) -> None:
         if self.section:
             self.prose.setdefault(self.section, []).extend(lines)
-        elif any(map(str.strip, lines)) and not self._unplaced:
-            self._unplaced = True
-            self._note(number, "text before the first section is ignored; give it a heading")
+        elif any(map(str.strip, lines)) and not any(text == UNPLACED for _, text in self.problems):
+            self._note(number, UNPLACED)
 
     def read_template(self, number: int, value: str) -> str:
         if value[0] not in "\"'":

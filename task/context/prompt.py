@@ -1,7 +1,5 @@
 """What a context definition adds to the system prompt, with the persona of the conversation."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence
@@ -36,12 +34,11 @@ def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
         passages += [("document", name, text)] if text is not None else []
     for tag, name, text in passages:
         part = f'<{tag} id="{name}">\n{text.strip()}\n</{tag}>'
-        size = len(part.encode())
-        if size > room:
+        if (size := len(part.encode())) <= room:
+            room -= size
+            parts.append(part)
+        else:
             left_out.append(name)
-            continue
-        room -= size
-        parts.append(part)
     return ContextPrompt("\n\n".join(parts), tuple(dict.fromkeys(left_out)))
 
 

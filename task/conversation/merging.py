@@ -1,7 +1,5 @@
 """Compare the messages a client sends with the stored ones: how many both share, and which are new."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,13 +29,13 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
     skipped = _instructions(stored)
     old, sent = _blocks(stored[skipped:]), sent[_instructions(sent) :]
     continues = len(sent) == 1 or all(message.role is Role.TOOL for message in sent)
-    if continues and not (len(old) == 1 and _same(old[0], sent)):
+    if continues and not (len(old) == 1 and len(old[0]) == len(sent) == _common(old[0], sent)):
         return Merged(len(stored), tuple(sent))
     kept, taken, blocks = skipped, 0, _blocks(sent)
     for mine, theirs in zip(old, blocks, strict=False):
         known = _known(mine, theirs)
         common = _common(known, theirs)
-        if common < len(theirs) and not _same(mine, theirs):
+        if common < len(theirs) and not _same_texts(mine, theirs):
             whole = common == len(known)  # the client has added to our last block
             kept, taken = (kept + len(mine), taken + common) if whole else (kept, taken)
             break
@@ -98,10 +96,8 @@ def _compared(message: Message) -> tuple[object, ...]:
     return message.role, _words(message.text()), others, calls, message.tool_call_id
 
 
-def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
+def _same_texts(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
     # A client that keeps no calls sends the texts alone.
-    if len(mine) == len(theirs) == _common(mine, theirs):
-        return True
     if any(message.role is not Role.ASSISTANT or message.tool_calls for message in theirs):
         return False
     sent, stored = (

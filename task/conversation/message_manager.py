@@ -1,7 +1,5 @@
 """MessageManager, the framework's conversation history: that of the console, and for programs that use it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +22,6 @@ from task.conversation.messages import (
 from task.conversation.pruning import Budget, Summariser, cut, fits, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
-# Beside what is documented: files, and the reasoning that some providers want back beside the calls.
-_KEPT = ("reasoning_content", "attachments", "failed", "unsourced", "scrub_pii")
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away
 
 
@@ -62,7 +58,7 @@ class MessageManager:
         self.config = _checked(config or {})
         self._clock, self._summarise = clock, summarise
         self._entries: list[tuple[Message, float]] = []  # with the Unix time at which each was added
-        self.extend([_message(item) for item in self.config.default_initial_messages])
+        self.extend([message_from(item) for item in self.config.default_initial_messages])
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -103,10 +99,7 @@ class MessageManager:
         return repaired(result)
 
     def get_messages(
-        self,
-        include_roles: list[str] | None = None,
-        exclude_roles: list[str] | None = None,
-        for_llm: bool = False,
+        self, include_roles: list[str] | None = None, exclude_roles: list[str] | None = None, for_llm: bool = False
     ) -> list[dict[str, Any]]:
         """The messages in the documented form, or with `for_llm` in OpenAI's; roles by their name in either.
 
@@ -147,12 +140,9 @@ class MessageManager:
 
     def serialize(self) -> dict[str, Any]:
         """The history as JSON data."""
-        messages: list[dict[str, Any]] = []
-        for message, added in self._entries:
-            own = {key: value for key, value in message.as_stored().items() if key in _KEPT}
-            messages.append(_documented(message, added) | own)
         return {
-            "messages": messages,
+            # Beside what is documented: files, and the reasoning that some providers want back beside the calls.
+            "messages": [message.as_stored() | _documented(message, added) for message, added in self._entries],
             "max_history_length": self.config.max_length,
             "pruning_strategy": self.config.pruning_strategy,
             "prioritize_system_messages": self.config.prioritize_system_messages,
@@ -167,7 +157,7 @@ class MessageManager:
         names = {"max_history_length": "max_length"}
         limits = {names.get(key, key): value for key, value in data.items() if key != "messages"}
         try:
-            entries = [(_message(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
+            entries = [(message_from(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FrameworkError(f"This is not a saved history: {type(error).__name__} in its messages.") from error
         self.config = _checked({**self.config.model_dump(), **limits})
@@ -189,11 +179,6 @@ def _checked(config: Mapping[str, Any]) -> HistoryConfig:
 
 def _role(message: Message) -> str:
     return TOOL_RESULT if message.role is Role.TOOL else message.role.value
-
-
-def _message(item: Mapping[str, Any]) -> Message:
-    message = message_from(item)
-    return replace(message, content=message.content or None) if message.tool_calls else message
 
 
 def _documented(message: Message, added: float) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """Chat messages in OpenAI's shape, as frozen data, and how a list of them becomes valid for a model."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, Literal, Self, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 
@@ -56,17 +54,14 @@ class ToolCall:
         return self.function.name
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.function.name, "arguments": self.function.arguments},
-        }
+        function = {"name": self.function.name, "arguments": self.function.arguments}
+        return {"id": self.id, "type": "function", "function": function}
 
     def texts(self) -> list[str]:
         """The text of each argument; JSON for what is not text."""
         return [_text_of(value) for value in self._arguments().values()]
 
-    def with_texts(self, change: Callable[[str], str]) -> ToolCall:
+    def with_texts(self, change: Callable[[str], str]) -> Self:
         """The call with each of its `texts` changed."""
         texts = {name: (_text_of(value), value) for name, value in self._arguments().items()}
         changed = {name: value if (new := change(text)) == text else new for name, (text, value) in texts.items()}
@@ -111,7 +106,7 @@ class Attachment:
         return self.is_picture and (self.url or "").startswith("files/")
 
     @classmethod
-    def of(cls, item: Any) -> Attachment:
+    def of(cls, item: Any) -> Self:
         """One of the DIAL SDK; what it lacks is None."""
         return cls(**{name: getattr(item, name, None) for name in cls.__slots__})
 
@@ -176,11 +171,9 @@ class Message:
     def as_stored(self) -> dict[str, Any]:
         """The message in OpenAI's format with our own fields added; `message_from` reads it."""
         data = self.as_dict()
-        if self.reasoning_content:
-            data["reasoning_content"] = self.reasoning_content
         if self.attachments:
             data["attachments"] = [attachment.as_dict() for attachment in self.attachments]
-        for name in ("failed", "unsourced", "scrub_pii", "memo"):
+        for name in ("reasoning_content", "failed", "unsourced", "scrub_pii", "memo"):
             if value := getattr(self, name):
                 data[name] = value
         return data
@@ -221,7 +214,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
     calls = [(str(item["id"]), item["function"]) for item in data.get("tool_calls") or ()]
     return Message(
         role,
-        content,
+        content or None if calls else content,
         tool_calls=tuple(ToolCall(id, FunctionCall(str(made["name"]), str(made["arguments"]))) for id, made in calls),
         tool_call_id=data.get("tool_call_id"),
         name=data.get("tool_name") or data.get("name"),
@@ -252,25 +245,25 @@ def repaired(
 ) -> list[Message]:
     """The messages with every tool call answered exactly once, directly after it and in call order.
 
-    An unanswered call gets the result that `missing` has for its id, else "interrupted", unless its id is in
-    `pending`; a tool message without a call
-    and an assistant message without text and calls are left out; ids that repeat within one message become unique.
+    An unanswered call gets the result that `missing` has for its id, else "interrupted", unless its id is in `pending`;
+    a tool message without a call and an assistant message without text and calls are left out; ids that repeat within
+    one message become unique.
     """
-    result: list[Message] = []
-    position = 0
-    while position < len(messages):
-        message = messages[position]
-        position += 1
+    result, answers = list[Message](), list[Message]()
+    asking: Message | None = None  # the message whose calls the next results answer
+    for message in messages:
         role = message.role
+        if role is _TOOL:
+            answers.append(message)
+            continue
+        if asking is not None:
+            result += _paired(asking, answers, pending, missing or {})
+        asking, answers = None, []
         if role is _ASSISTANT and message.tool_calls:
-            answers: list[Message] = []
-            while position < len(messages) and messages[position].role is _TOOL:
-                answers.append(messages[position])
-                position += 1
-            result += _paired(message, answers, pending, missing or {})
-        elif role is not _TOOL and (role is not _ASSISTANT or message.content):
+            asking = message
+        elif role is not _ASSISTANT or message.content:
             result.append(message)
-    return result
+    return result if asking is None else result + _paired(asking, answers, pending, missing or {})
 
 
 def _paired(
@@ -297,15 +290,12 @@ def _paired(
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """The calls at the end of the conversation that have no result yet, in call order."""
-    for position in range(len(messages) - 1, -1, -1):
-        message = messages[position]
-        if message.role is Role.TOOL:
-            continue
-        if message.role is not Role.ASSISTANT:
-            return ()
-        answered = {answer.tool_call_id for answer in messages[position + 1 :]}
-        return tuple(call for call in message.tool_calls if call.id not in answered)
-    return ()
+    place = len(messages) - 1
+    while place >= 0 and messages[place].role is _TOOL:
+        place -= 1
+    calls = messages[place].tool_calls if place >= 0 else ()
+    answered = {answer.tool_call_id for answer in messages[place + 1 :]}
+    return tuple(call for call in calls if call.id not in answered)
 
 
 def with_turn(history: Sequence[Message], answer: str) -> list[Message]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import inf
 
 from task.conversation.messages import INSTRUCTIONS, Message, Role, ToolCall, assistant, unanswered
 
@@ -78,18 +77,12 @@ class Cut:
         return [*self.kept[: self.place], note, *self.kept[self.place :]]
 
 
-def pruned(
-    messages: Sequence[Message],
-    budget: Budget,
-    *,
-    keep_system: bool = True,
-    count: TokenCounter = message_tokens,
-) -> list[Message]:
+def pruned(messages: Sequence[Message], budget: Budget, *, count: TokenCounter = message_tokens) -> list[Message]:
     """The conversation within `budget`: what `cut` keeps, with long tool results shortened if that is not enough.
 
     A valid conversation stays valid. It may still exceed the budget if the user's own words do.
     """
-    return shortened(cut(messages, budget, keep_system=keep_system, count=count).kept, budget, count=count)
+    return shortened(cut(messages, budget, count=count).kept, budget, count=count)
 
 
 def fits(messages: Sequence[Message], budget: Budget, count: TokenCounter = message_tokens) -> bool:
@@ -99,16 +92,10 @@ def fits(messages: Sequence[Message], budget: Budget, count: TokenCounter = mess
 
 
 def cut(
-    messages: Sequence[Message],
-    budget: Budget,
-    *,
-    keep_system: bool = True,
-    count: TokenCounter = message_tokens,
+    messages: Sequence[Message], budget: Budget, *, keep_system: bool = True, count: TokenCounter = message_tokens
 ) -> Cut:
-    """Choose what to keep: system messages, the user's first goal, the last question with its newest steps, and before
-    them as many whole turns as fit, newest first.
-
-    System messages take at most half of the budget if there is anything else: the first and the newest are kept.
+    """Choose what to keep: the last question with its newest step, the user's first goal, system messages, the newest
+    steps, and before them as many whole turns as fit, newest first. Of system messages, the first is always kept.
     """
     if fits(messages, budget, count):
         return Cut(tuple(messages), (), len(messages))
@@ -119,58 +106,50 @@ def cut(
             units[-1].append(message)
         else:
             units.append([message])
-    costs = [(len(unit), 0 if budget.tokens is None else sum(map(count, unit))) for unit in units]
-    stays = _kept_places(units, costs, budget, keep_system=keep_system)
+    tokens = [0 if budget.tokens is None else sum(map(count, unit)) for unit in units]
+    needed, wanted = _by_importance([unit[0] for unit in units], keep_system=keep_system)
+    stays = set(needed)
+    length, size = sum(len(units[place]) for place in stays), sum(tokens[place] for place in stays)
+    for group in wanted:
+        for places in group:
+            new = set(places) - stays
+            longer, larger = (
+                length + sum(len(units[place]) for place in new),
+                size + sum(tokens[place] for place in new),
+            )
+            if not budget.allows(longer, larger):
+                break
+            stays |= new
+            length, size = longer, larger
     dropped = [place for place in range(len(units)) if place not in stays]
-    place = sum(map(len, units[: dropped[0]])) if dropped else len(messages)
     return Cut(
         tuple(chain.from_iterable(units[place] for place in sorted(stays))),
         tuple(chain.from_iterable(units[place] for place in dropped)),
-        place,
+        sum(map(len, units[: dropped[0]])) if dropped else len(messages),
     )
 
 
-def _kept_places(
-    units: Sequence[Sequence[Message]], costs: Sequence[tuple[int, int]], budget: Budget, *, keep_system: bool
-) -> set[int]:
-    kept = set[int]()
-    room = [inf if limit is None else limit for limit in (budget.messages, budget.tokens)]
-
-    def left(room: Sequence[float], places: Iterable[int]) -> list[float]:
-        return [limit - sum(costs[place][axis] for place in places) for axis, limit in enumerate(room)]
-
-    def keep(places: Sequence[int], *, always: bool = False) -> bool:
-        new = set(places) - kept
-        after = left(room, new)
-        if fitting := always or min(after) >= 0:
-            kept.update(new)
-            room[:] = after
-        return fitting
-
-    roles = [unit[0].role for unit in units]
-    users = [place for place, role in enumerate(roles) if role is Role.USER]
-    systems = [place for place, role in enumerate(roles) if keep_system and role in INSTRUCTIONS]
-    others = [place for place, role in enumerate(roles) if not keep_system or role not in INSTRUCTIONS]
-    question, half = users[-1] if users else 0, left([limit / 2 for limit in room], systems[:1])
-    keep([*systems[:1], *users[-1:]], always=True)
-    # The model has not seen the results of the last step yet: without them it would repeat the calls.
-    if others and units[others[-1]][0].tool_calls:
-        keep(others[-1:], always=True)
-    keep(users[:1])
-    for place in reversed(systems[1:]):
-        half = left(half, [place])
-        if (others and min(half) < 0) or not keep([place]):
-            break
-    steps, turns = [[place] for place in others if place > question], list[list[int]]()
+def _by_importance(heads: Sequence[Message], *, keep_system: bool) -> tuple[list[int], list[list[list[int]]]]:
+    # By the units' first messages: the places that stay in any case, and groups of others, of each of which those stay
+    # that fit.
+    places = range(len(heads))
+    systems = [place for place in places if keep_system and heads[place].role in INSTRUCTIONS]
+    others = [place for place in places if not keep_system or heads[place].role not in INSTRUCTIONS]
+    users = [place for place in others if heads[place].role is Role.USER]
+    question, turns = users[-1] if users else 0, list[list[int]]()
     for place in others:
         if place < question:
-            if roles[place] is Role.USER or not turns:
+            if heads[place].role is Role.USER or not turns:
                 turns.append([])
             turns[-1].append(place)
-    for places in [*reversed(steps), *reversed(turns)]:
-        if not keep(places):
-            break
-    return kept
+    # The model has not seen the results of the last step yet: without them it would repeat the calls.
+    unseen = others[-1:] if others and heads[others[-1]].tool_calls else []
+    steps = [[place] for place in reversed(others) if place > question]
+    return [*systems[:1], *users[-1:], *unseen], [
+        [users[:1]],
+        [[place] for place in reversed(systems)],
+        [*steps, *reversed(turns)],
+    ]
 
 
 def shortened(

@@ -1,7 +1,5 @@
 """The sources of an answer: each has one number in the whole conversation, and the answer carries those it cites."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -46,32 +44,23 @@ class Sources:
         self, number: int, title: str, *, data: str, reference_url: str, reference_type: str | None = None
     ) -> Attachment:
         """The attachment with which an answer cites the source that has the number."""
-        item = Attachment("text/markdown", f"[{number}] {title}", data, None, reference_url, reference_type)
-        self._own.add(item)
-        self._add(number, item)
-        return item
+        shown = f"[{number}] {title}"
+        return self._own_citation(number, Attachment("text/markdown", shown, data, None, reference_url, reference_type))
 
     def adopted(self, message: Message) -> Message:
         """A tool's result; where the tool numbered its sources by itself, they have numbers of this conversation."""
-        foreign = [item for item in message.attachments if number_of(item) is not None and item not in self._own]
-        if not foreign:
+        moved, attachments = dict[int, int](), list[Attachment]()
+        for item in message.attachments:
+            number = number_of(item)
+            if number is not None and item not in self._own:
+                title = _TITLE.sub("", item.title or "", count=1)
+                if number not in moved:
+                    moved[number] = self.number(_key(item) or (item.reference_url, title, item.data))
+                item = replace(item, type="text/markdown", title=f"[{moved[number]}] {title}")
+                self._own_citation(moved[number], item)
+            attachments.append(item)
+        if not moved:
             return message
-        moved = {
-            number_of(item): self.number(_key(item) or (item.reference_url, _unnumbered(item), item.data))
-            for item in foreign
-        }
-        renumbered = [
-            self.citation(
-                moved[number_of(item)],
-                _unnumbered(item),
-                data=item.data or "",
-                reference_url=item.reference_url or "",
-                reference_type=item.reference_type,
-            )
-            if item in foreign
-            else item
-            for item in message.attachments
-        ]
 
         def marker(found: re.Match[str]) -> str:
             numbers = _in(found[1])  # of years, indexes and the like none is a source's
@@ -80,7 +69,7 @@ class Sources:
             return f"[{', '.join(map(str, dict.fromkeys(moved.get(number, number) for number in numbers)))}]"
 
         text = _MARKER.sub(marker, message.text())
-        return replace(message, content=text, attachments=tuple(renumbered))
+        return replace(message, content=text, attachments=tuple(attachments))
 
     def cited(self, text: str) -> list[Attachment]:
         """The citations for an answer: what its text names by number or address, else the quotes that were found.
@@ -97,6 +86,11 @@ class Sources:
             or ((url := _key(item)) is not None and url in text and re.search(re.escape(url) + _URL_ENDS, text))
         ]
         return cited or [item for number, item in items if number in self._quotes and text.strip()]
+
+    def _own_citation(self, number: int, item: Attachment) -> Attachment:
+        self._own.add(item)
+        self._add(number, item)
+        return item
 
     def _add(self, number: int, item: Attachment) -> None:
         if (key := _key(item)) is not None:
@@ -122,10 +116,6 @@ def marker_of(number: int, text: str) -> tuple[int, int] | None:
 def _key(item: Attachment) -> str | None:
     url = item.reference_url or ""
     return url.partition("#")[0] if url.startswith(_PAGES) else None
-
-
-def _unnumbered(item: Attachment) -> str:
-    return _TITLE.sub("", item.title or "", count=1)
 
 
 def _in(marker: str) -> list[int]:

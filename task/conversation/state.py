@@ -1,7 +1,5 @@
 """Save a turn in the chat's hidden state, signed so that no one else can write it."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -11,14 +11,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import aiohttp
+from yarl import URL
 
 from task.core_client.models import DownloadedFile
 from task.errors import ToolError
-from task.llm.dial import UserToken, client_credentials, core_headers
+from task.llm.dial import UserToken, core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
 from task.output.charts import is_chart, without_remote_sources
 from task.telemetry.operations import join_trace
@@ -36,7 +37,6 @@ _REFUSALS = {
     404: "There is no {subject}. Check the URL, or ask the user to attach the file again.",
 }
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
 
@@ -211,11 +211,12 @@ class DialFiles:
         import httpx
         from aidial_client import DialException
 
-        timeout = httpx.Timeout(30, connect=5)
+        secret, timeout = str(api_key), httpx.Timeout(30, connect=5)
+        key, token = (None, secret) if isinstance(api_key, UserToken) else (secret, None)
         try:
             async with asyncio.timeout(self._seconds):
                 yield pool.create_client(
-                    base_url=self._endpoint, **client_credentials(api_key), max_retries=1, timeout=timeout
+                    base_url=self._endpoint, api_key=key, bearer_token=token, max_retries=1, timeout=timeout
                 )
         except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
             raise ToolError(_explanation(error, subject)) from error
@@ -321,21 +322,15 @@ def shortened(url: str) -> str:
 
 
 def _on_endpoint(url: str, endpoint: str) -> str | None:
-    home = urlsplit(endpoint)
+    home = URL(endpoint)
     try:
-        parts = urlsplit(url)
-        same = _origin(parts) == _origin(home)
+        parts = URL(url, encoded=True)
+        # "http://core:8080@evil/" starts like the endpoint, but its host is another.
+        same = parts.origin() == home.origin() and "@" not in parts.raw_authority
     except ValueError:  # a malformed host or port
         return None
-    prefix = f"{home.path.rstrip('/')}/v1/"
-    # "http://core:8080@evil/" starts like the endpoint, but its host is another.
-    if not same or "@" in parts.netloc or not parts.path.startswith(prefix):
-        return None
-    return parts.path.removeprefix(prefix)
-
-
-def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
-    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    prefix = f"{home.raw_path.rstrip('/')}/v1/"
+    return parts.raw_path.removeprefix(prefix) if same and parts.raw_path.startswith(prefix) else None
 
 
 def file_id_of(url: str) -> str:

@@ -1,7 +1,5 @@
 """The caller a run works for, and a file that was read with the caller's key."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol

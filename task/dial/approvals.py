@@ -1,22 +1,19 @@
 """The approvals of one DIAL request: what its hidden state left open, what its message decides, what is asked next."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from task.approvals.approvals import EXPIRED, ApprovalRules
-from task.approvals.questions import form_schema, label, question
-from task.conversation.inputs import Incoming, codes_of, decision_of, new_code
+from task.approvals.approvals import EXPIRED, ApprovalRules, codes_in, decision_of, words_of
+from task.approvals.questions import form_schema, label, listing, question, revoked
+from task.conversation.inputs import Incoming, new_code
 from task.conversation.messages import Message, Role, repaired
 from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor
-from task.permissions.gate import Grant, Grants
-from task.permissions.icerc import fenced, shortened, words
+from task.permissions.gate import Grant
+from task.permissions.icerc import fenced, shortened
 from task.tools.toolbox import Pending
 
 WAITING = " [waiting for your approval]"
@@ -37,19 +34,15 @@ USED_BEFORE = (
     "Error: the user's approval had been used before, so this call did not run now. It may have run then: look whether "
     "it did before you call it again."
 )
-COMMAND = "/permissions"
 _COMMAND = re.compile(r"\s*/permissions(?:\s+revoke\s+(all|\d{1,4}))?\s*", re.ASCII | re.IGNORECASE)
-USAGE = f"`{COMMAND} revoke 1` revokes the first one, `{COMMAND} revoke all` all of them."
-NONE = "Nothing is allowed beyond the rules: you are asked each time."
 
 
 @dataclass(frozen=True, slots=True)
 class DirectAnswer:
-    """An answer without a model, or a question; `state` where the turn leaves one, `form` where it offers buttons."""
+    """An answer without a model; `state` where the turn leaves one."""
 
     text: str
     state: TurnState | None = None
-    form: dict[str, Any] | None = None
 
 
 class DialApprovals:
@@ -73,17 +66,18 @@ class DialApprovals:
     async def direct_answer(self, api_key: str) -> DirectAnswer | None:
         """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
         last, rules, grants = self._incoming[-1], self._rules, self._grants
+        named = codes_in(words_of(last)) or ()
         command = _COMMAND.fullmatch(last.text()) if last.role is Role.USER and not last.attachments else None
         if command is not None:
-            text = _revoked(command[1].lower(), grants) if command[1] else listing(grants.lasting())
+            text = revoked(command[1].lower(), grants) if command[1] else listing(grants.lasting())
             return DirectAnswer(text, self.state((), (), grants.lasting()))
         # An answer to a question whose state is not ours, or was not sealed for this user.
         count = 0 if self._sealed or len(self._incoming) < 2 else waits(self._incoming[-2].state)
-        if count and (decision_of(last, [""] * count) is not None or codes_of(last)):
+        if count and (decision_of(last, [""] * count) is not None or named):
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
         if self.resumed is None or self.answers is None:
             before = self._before
-            code = next((code for code in codes_of(last) if before is None or code not in before.codes), None)
+            code = next((code for code in named if before is None or code not in before.codes), None)
             if code is None:
                 return None
             still = before if before is not None and before.expires > rules.clock() else None
@@ -102,22 +96,18 @@ class DialApprovals:
 
     def show_grants(self, granted: Sequence[Grant], choice: ChoiceSink) -> None:
         """Show what is always allowed in a stage, when that has just grown."""
-        if tuple(granted) == self._granted:
-            return
-        stage = StageProcessor.open_stage(choice, ALLOWED_STAGE)
-        stage.append_content(listing(granted))
-        StageProcessor.close_stage_safely(stage)
+        if tuple(granted) != self._granted:
+            _show(choice, ALLOWED_STAGE, listing(granted))
 
-    def ask(self, pending: Sequence[Pending], choice: ChoiceSink, said: str) -> DirectAnswer:
-        """Show the waiting calls as stages; the question about them, for an answer that began with `said`."""
+    def ask(self, pending: Sequence[Pending], choice: ChoiceSink, said: str) -> tuple[str, dict[str, Any]]:
+        """Show the waiting calls as stages; the question about them, for an answer that began with `said`, and its
+        form."""
         for item in pending:
-            stage = StageProcessor.open_stage(choice, f"{label(item.title)}{WAITING}")
-            stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
-            StageProcessor.close_stage_safely(stage)
-        for _ in pending:
+            command = fenced(shortened(item.card.command))
+            _show(choice, f"{label(item.title)}{WAITING}", f"## Request arguments:\n\n{command}\n")
             self._codes.append(new_code(self._codes))
-        form = form_schema([item.title for item in pending], self._codes)
-        return DirectAnswer(question(pending, self._codes, self._rules.open_seconds, said), form=form)
+        text = question(pending, self._codes, self._rules.open_seconds, said)
+        return f"\n\n{text}" if said else text, form_schema([item.title for item in pending], self._codes)
 
     def state(
         self,
@@ -143,26 +133,7 @@ class DialApprovals:
         )
 
 
-def _revoked(which: str, grants: Grants) -> str:
-    listed, number = grants.lasting(), 0 if which == "all" else int(which)
-    if not listed:
-        return NONE
-    if number > len(listed):
-        return f"There is no number {number}.\n\n{listing(listed)}"
-    chosen = [listed[number - 1]] if number else listed
-    for grant in chosen:
-        while grants.revoke(grant):
-            continue
-    revoked = ", ".join(words(grant.describe()) for grant in chosen)
-    return f"Revoked: {revoked}.\n\n{listing(grants.lasting())}"
-
-
-def listing(grants: Sequence[Grant]) -> str:
-    """What is allowed, numbered, with its end, and how to take it back."""
-    if not grants:
-        return NONE
-    lines = [
-        f"{number}. {words(grant.describe())}, until {datetime.fromtimestamp(grant.expires, UTC):%Y-%m-%d %H:%M UTC}"
-        for number, grant in enumerate(grants, 1)
-    ]
-    return "\n".join(["Allowed in this conversation without asking:\n", *lines, f"\n{USAGE}"])
+def _show(choice: ChoiceSink, title: str, text: str) -> None:
+    stage = StageProcessor.open_stage(choice, title)
+    stage.append_content(text)
+    StageProcessor.close_stage_safely(stage)

@@ -2,11 +2,8 @@
 
 The SDK renders each chunk a second time for its debug log, starts a task for each to keep its heartbeat, and sends each
 on its own. Here all that waits leaves at once, the heartbeat is one timer, and what is the same around every piece of
-text is rendered once. This overrides what the SDK keeps private, so it is used only with the versions it was tested
-against; with others the SDK's own route serves.
+text is rendered once. This overrides what the SDK keeps private; pyproject.toml pins the versions it was tested with.
 """
-
-from __future__ import annotations
 
 import asyncio
 import json
@@ -14,29 +11,14 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any, cast
 
 import orjson
 from aidial_sdk import DIALApp, HTTPException
-from aidial_sdk.chat_completion import ChatCompletion, Choice, FinishReason
+from aidial_sdk.chat_completion import ChatCompletion, Choice, chunks
 from aidial_sdk.chat_completion import Request as ChatRequest
 from aidial_sdk.chat_completion import Response as ChatResponse
-from aidial_sdk.chat_completion.chunks import (
-    BaseChunk,
-    ContentChunk,
-    ContentStageChunk,
-    DiscardedMessagesChunk,
-    EndChoiceChunk,
-    EndChunk,
-    ExceptionChunk,
-    FinishStageChunk,
-    NameStageChunk,
-    StartChoiceChunk,
-    StartStageChunk,
-    UsageChunk,
-    UsagePerModelChunk,
-)
+from aidial_sdk.chat_completion.chunks import BaseChunk, ContentChunk, EndChoiceChunk, EndChunk, ExceptionChunk
 from aidial_sdk.exceptions import RuntimeServerError
 from aidial_sdk.utils.errors import RUNTIME_ERROR_MESSAGE
 from aidial_sdk.utils.merge_chunks import merge
@@ -45,26 +27,20 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-FITTING = "0.46."
 _DONE = b"data: [DONE]\n\n"
 _HEARTBEAT = b": heartbeat\n\n"
 # Exact types: to ask whether a chunk is of an abstract class is slow.
-_LATE = frozenset({UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk})
+_LATE = frozenset({chunks.UsageChunk, chunks.UsagePerModelChunk, chunks.DiscardedMessagesChunk})
 _ENDS = frozenset({EndChunk, ExceptionChunk})
 # No text of the answer: they wait a moment for what follows, and leave with it.
-_PATIENT = frozenset({StartChoiceChunk, StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
+_STAGE = {chunks.StartStageChunk, chunks.NameStageChunk, chunks.ContentStageChunk, chunks.FinishStageChunk}
+_PATIENT = frozenset({chunks.StartChoiceChunk, *_STAGE})
 PATIENCE = 0.005  # seconds
 
 logger = logging.getLogger(__name__)
 
 Producer = Callable[[ChatRequest, ChatResponse], Coroutine[Any, Any, Any]]
 Queued = BaseChunk | ExceptionChunk | EndChunk | bytes  # bytes: a heartbeat
-
-
-def dial_app(*, fast: bool, sdk: str | None = None, **options: Any) -> DIALApp:
-    """The SDK's application; as `FastDialApp` where that is wanted and fits the SDK's version, the installed one."""
-    fits = fast and (sdk or version("aidial-sdk")).startswith(FITTING)
-    return FastDialApp(**options) if fits else DIALApp(**options)
 
 
 class FastDialApp(DIALApp):
@@ -100,10 +76,8 @@ class Chunks:
     def __init__(self, heartbeat: float | None) -> None:
         self._items: list[Queued] = []
         self._loop = asyncio.get_running_loop()
-        self._reader: asyncio.Future[None] | None = None
+        self._due, self._taken = self._loop.create_future(), asyncio.Event()  # what waits may leave; it was taken
         self._timer: asyncio.TimerHandle | None = None
-        self._due = False  # whether what waits is to be sent at once
-        self._taken = asyncio.Event()
         self._heartbeat, self._last = heartbeat, self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
         if heartbeat:
@@ -111,19 +85,15 @@ class Chunks:
 
     def put_nowait(self, item: Queued) -> None:
         self._items.append(item)
-        if self._due:
-            return
         if type(item) not in _PATIENT:
             self._send()
-        elif self._timer is None:
+        elif self._timer is None and not self._due.done():
             self._timer = self._loop.call_later(PATIENCE, self._send)
 
     async def gathered(self) -> list[Queued]:
         """All that waits, at least one."""
-        if not self._due:
-            self._reader = self._loop.create_future()
-            await self._reader
-        self._due = False
+        await self._due
+        self._due = self._loop.create_future()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -134,9 +104,8 @@ class Chunks:
 
     async def join(self) -> None:
         """Wait until everything has been taken."""
-        if self._items:
-            self._send()
         while self._items:
+            self._send()
             self._taken.clear()
             await self._taken.wait()
 
@@ -145,9 +114,8 @@ class Chunks:
             self._pulse.cancel()
 
     def _send(self) -> None:
-        self._due = True
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        if not self._due.done():
+            self._due.set_result(None)
 
     def _beat(self) -> None:
         # One timer for the whole answer: a new one for each piece of text would cost more than the text.
@@ -164,13 +132,6 @@ class FastChoice(Choice):
     def send_chunk(self, chunk: BaseChunk) -> None:
         self._queue.put_nowait(chunk)
 
-    def append_content(self, content: str) -> None:
-        if self._opened and not self._closed:
-            self._queue.put_nowait(ContentChunk(content, self._index))
-            self._last_finish_reason = FinishReason.STOP
-        else:
-            super().append_content(content)  # which says what is wrong
-
 
 class FastResponse(ChatResponse):
     """The SDK's response, read in batches of finished events."""
@@ -185,11 +146,11 @@ class FastResponse(ChatResponse):
             fastapi.HTTPException: the producer failed before anything was sent.
         """
         late: list[BaseChunk] = []
-        chunks = Chunks(heartbeat_interval)
-        self._queue = cast("Any", chunks)
+        waiting = Chunks(heartbeat_interval)
+        self._queue = cast("Any", waiting)
         async with _running(self._run_producer(producer)):
-            with closing(chunks):
-                batch = await chunks.gathered()
+            with closing(waiting):
+                batch = await waiting.gathered()
                 if failure := self._failure(batch[0]):
                     raise failure.to_fastapi_exception()
                 while True:
@@ -197,7 +158,7 @@ class FastResponse(ChatResponse):
                         yield events
                     if type(batch[-1]) in _ENDS:
                         return
-                    batch = await chunks.gathered()
+                    batch = await waiting.gathered()
 
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
         events: list[bytes] = []
@@ -209,9 +170,8 @@ class FastResponse(ChatResponse):
             elif type(item) in _ENDS:
                 if late:
                     events.append(_event(merge(*(chunk.to_dict() for chunk in late)) | self._default_chunk))
-                if failure := self._failure(item):
-                    events.append(_event(failure.json_error()))
-                events.append(_DONE)
+                failure = self._failure(item)
+                events += [_event(failure.json_error()), _DONE] if failure else [_DONE]
             elif type(item) in _LATE or (type(item) is EndChoiceChunk and item.choice_index == self.n - 1):
                 late.append(cast("BaseChunk", item))  # these leave with the end of the answer, as one chunk
             else:

@@ -1,14 +1,12 @@
 """Read a DIAL request: what was asked, how and for whom; and limit how many of one caller's are answered at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import iscoroutinefunction
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 from uuid import uuid4
 
 import orjson
@@ -25,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.approvals.questions import button, buttons
 from task.conversation.inputs import CALLER, Incoming, forwarded
-from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Message, Role, ToolCall
+from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -36,15 +34,13 @@ MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
     "writes, executes or contacts a server. read_only: no tool may write or execute anything."
 )
+_TEMPERATURE = "0 is the most predictable, 2 the most varied."
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
 _ASKING = (Role.USER, *INSTRUCTIONS)  # a system message alone is a question too, as for OpenAI
 _OPTIONS = {*REQUEST_FIELDS, "tool_choice"}
 _NO_OPTIONS = ModelOptions()
 _PLAIN = {"role", "content"}
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
-
-
-_TEMPERATURE = "0 is the most predictable, 2 the most varied."
 
 
 class AgentConfiguration(BaseModel):
@@ -149,7 +145,7 @@ class DialRequest:
     owner: str = ""
 
     @classmethod
-    def parse(cls, request: Request) -> DialRequest:
+    def parse(cls, request: Request) -> Self:
         """The request's messages, configuration and options.
 
         Raises:
@@ -204,30 +200,22 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
 
 
 def _incoming(message: DialMessage) -> Incoming:
-    if message.model_fields_set == _PLAIN and isinstance(message.content, str):  # nearly all of a long history
-        return Incoming(_ROLES[message.role], message.content)
-    role, content, custom, called = _ROLES[message.role], message.content, message.custom_content, None
-    scrubs = (message.model_extra or {}).get("scrub_pii") is True
+    role, content, custom = _ROLES[message.role], message.content, message.custom_content
+    if message.model_fields_set == _PLAIN and isinstance(content, str):  # nearly all of a long history
+        return Incoming(role, content, unsourced=role is Role.ASSISTANT)
     if isinstance(content, list):
         content = [part.model_dump(exclude_none=True) for part in content]
-    if message.tool_calls or message.tool_call_id is not None:
-        calls = [
-            ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
-            for call in message.tool_calls or ()
-        ]
-        called = Message(
-            Role.ASSISTANT if calls else Role.TOOL,
-            content,
-            tool_calls=tuple(calls),
-            tool_call_id=message.tool_call_id,
-            name=message.name,
-            unsourced=bool(calls),  # not ours: we keep calls in the state
-            scrub_pii=scrubs,
-        )
-    if custom is None:
-        return Incoming(role, content, plain=called, scrub_pii=scrubs)
-    files, state, form = tuple(map(Attachment.of, custom.attachments or ())), custom.state, custom.form_value
-    return Incoming(role, content, attachments=files, scrub_pii=scrubs, state=state, plain=called, form_value=form)
+    incoming = Incoming(role, content, scrub_pii=(message.model_extra or {}).get("scrub_pii") is True)
+    if custom is not None:
+        files = tuple(map(Attachment.of, custom.attachments or ()))
+        incoming = replace(incoming, attachments=files, state=custom.state, form_value=custom.form_value)
+    if message.tool_calls:  # not ours: we keep calls in the state
+        made = [(call.id, call.function) for call in message.tool_calls]
+        calls = tuple(ToolCall(id, FunctionCall(function.name, function.arguments)) for id, function in made)
+        return replace(incoming, role=Role.ASSISTANT, tool_calls=calls, name=message.name, unsourced=True)
+    if message.tool_call_id is not None:
+        return replace(incoming, role=Role.TOOL, tool_call_id=message.tool_call_id, name=message.name)
+    return incoming
 
 
 class CallerLimit:

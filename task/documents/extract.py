@@ -13,15 +13,12 @@ encrypted or too damaged to give anything. Memory and time are limited from outs
 what it can report in a note: rows, pages, characters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from mimetypes import MimeTypes
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import cast
 
 from task.documents.model import Extraction, NotText, Unreadable, UnsupportedFile
 
@@ -41,11 +38,6 @@ class Format:
     @property
     def is_plain_text(self) -> bool:
         return self.reader == "text:read_text"
-
-    def load(self) -> Reader:
-        """The reader, its module imported now."""
-        module, _, function = self.reader.partition(":")
-        return cast("Reader", getattr(import_module(f"task.documents.{module}"), function))
 
 
 _MICROSOFT = "application/vnd.ms"
@@ -77,9 +69,8 @@ FORMATS = (
 SUPPORTED = ", ".join(format.name for format in FORMATS)
 READERS: Mapping[str, Format] = MappingProxyType({suffix: format for format in FORMATS for suffix in format.suffixes})
 BY_TYPE: Mapping[str, Format] = MappingProxyType({media: format for format in FORMATS for media in format.types})
-_PLAIN = READERS[".txt"]
-_BLANK = b"\xef\xbb\xbf \t\r\n"
 _NAMED_TYPES = MimeTypes()  # Python's own table, the same on every machine
+_BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
 def extract(name: str, content: bytes, content_type: str | None = None) -> Extraction:
@@ -89,7 +80,8 @@ def extract(name: str, content: bytes, content_type: str | None = None) -> Extra
         UnsupportedFile: there is no reader for it, or it is not what its name indicates.
         Unreadable: it is encrypted or damaged; the text says which.
     """
-    read = format_of(name, content, content_type).load()
+    module, _, function = format_of(name, content, content_type).reader.partition(":")
+    read: Reader = getattr(import_module(f"task.documents.{module}"), function)
     try:
         found = read(content, content_type or "") if content.strip(_BLANK) else Extraction()
     except NotText as error:
@@ -105,24 +97,19 @@ def is_readable(name: str, content_type: str | None) -> bool:
 
 
 def format_of(name: str, content: bytes, content_type: str | None = None) -> Format:
-    """The format a file will be read as.
+    """The format a file will be read as; text, unless its first bytes, name or content type indicate another.
 
     Raises:
-        UnsupportedFile: there is no reader for the kind of file that its name indicates.
+        UnsupportedFile: its name is that of a program or of other binary data.
     """
     for format in FORMATS:
         if format.opening and content.startswith(format.opening):
             return format
     suffix = PurePosixPath(name).suffix.lower()
-    if suffix in READERS:
-        return READERS[suffix]
-    media = _media(content_type)
-    if media in BY_TYPE:
-        return BY_TYPE[media]
-    named, _ = _NAMED_TYPES.guess_type(f"file{suffix}")
-    if named == "application/octet-stream":
+    known = READERS.get(suffix) or BY_TYPE.get(_media(content_type))
+    if known is None and _NAMED_TYPES.guess_type(f"file{suffix}")[0] == "application/octet-stream":
         raise UnsupportedFile(f"{name!r} is not supported. Supported are {SUPPORTED}.")
-    return _PLAIN
+    return known or READERS[".txt"]
 
 
 def _media(content_type: str | None) -> str:

@@ -3,8 +3,6 @@
 Of a web site's article only the main content is kept: trafilatura chooses it, and its choice is judged here.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence

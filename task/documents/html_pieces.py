@@ -1,7 +1,5 @@
 """What a tree of HTML displays, as headings, paragraphs, items, listings and tables in reading order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

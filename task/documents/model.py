@@ -1,7 +1,6 @@
 """A document once it is read: pieces rendered as Markdown, blocks, notes on how it was read, and pages for a model."""
 
-from __future__ import annotations
-
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,6 +58,19 @@ class Extraction:
     @property
     def is_empty(self) -> bool:
         return not any(block.text.strip() or block.heading for block in self.blocks)
+
+
+def packed(document: Extraction) -> bytes:
+    """The document as lines of JSON, its notes and then its blocks; half a surrogate pair becomes a question mark."""
+    # Line by line: one call for all of a long document would block the event loop.
+    rows = (document.notes, *((block.text, block.heading, block.page) for block in document.blocks))
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode(errors="replace")
+
+
+def unpacked(content: bytes) -> Extraction:
+    """The document that was packed."""
+    notes, *rows = map(json.loads, content.split(b"\n"))
+    return Extraction(tuple(Block(*row) for row in rows), tuple(notes))
 
 
 def pages_of(document: Extraction) -> tuple[str, ...]:
@@ -163,17 +175,17 @@ def code(text: str, language: str = "") -> Piece:
 
 
 def table(rows: Iterable[Sequence[str]]) -> Piece | None:
-    """A table as wide as its widest row; None where no cell holds text."""
-    kept = [tuple(cell.strip() for cell in row) for row in rows]
-    kept = [row for row in kept if any(row)]
-    width = max(map(len, kept), default=0)
-    return Piece("table", rows=tuple(row + ("",) * (width - len(row)) for row in kept)) if kept else None
+    """A table of the rows that hold text; None where there are none."""
+    stripped = (tuple(cell.strip() for cell in row) for row in rows)
+    kept = tuple(row for row in stripped if any(row))
+    return Piece("table", rows=kept) if kept else None
 
 
 def as_markdown(rows: Sequence[Sequence[str]], page: int | None = None) -> Block:
-    """The rows as a Markdown table, the first as its header; `|` and line ends in cells are escaped."""
-    header, *body = rows
-    heading = f"{_row(header)}\n|{' --- |' * len(header)}"
+    """The rows as a Markdown table as wide as the widest, the first as its header; `|` and line ends are escaped."""
+    width = max(map(len, rows))
+    header, *body = (row if len(row) == width else (*row, *[""] * (width - len(row))) for row in rows)
+    heading = f"{_row(header)}\n|{' --- |' * width}"
     return Block("\n".join(map(_row, body)), heading, page)
 
 
@@ -195,3 +207,14 @@ def blocks_of(pieces: Iterable[Piece], page: int | None = None) -> tuple[Block, 
             texts = (("\n" if kind == "item" else _GAP).join(piece.text for piece in run) for kind, run in runs)
             blocks.append(Block(_GAP.join(texts), page=page))
     return tuple(blocks)
+
+
+def counted(number: int, thing: str) -> str:
+    """The number with its noun, as in `1 row` or `2,000 rows`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last number of each run of consecutive ones."""
+    runs = (list(run) for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]))
+    return [(run[0][1], run[-1][1]) for run in runs]

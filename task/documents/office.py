@@ -1,7 +1,5 @@
 """Office files as XML parts: zip bombs and XML entities are refused, and nothing is written to disk or fetched."""
 
-from __future__ import annotations
-
 import io
 import posixpath
 import zipfile
@@ -105,13 +103,19 @@ class Package:
         Raises:
             Harmful: the part declares entities.
         """
-        try:
+        with self.leaving_out(name):
             return self.xml(name)
+        return None
+
+    @contextmanager
+    def leaving_out(self, name: str) -> Generator[None]:
+        """A context in which a part is read: if it is damaged, what was read of it stays, and a note names it."""
+        try:
+            yield
         except Harmful:
             raise
         except Unreadable:
             self.damaged.append(name)
-            return None
 
     def elements(self, name: str, tags: tuple[str, ...]) -> Iterator[Element]:
         """The elements of these names, one at a time; each is emptied when the next one is asked for.

@@ -1,7 +1,5 @@
 """Readers of Word documents and PowerPoint presentations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from task.documents.model import Block, Extraction, Piece, blocks_of, heading, item, table

@@ -1,16 +1,13 @@
 """Reader of PDF: text, ruled tables, form fields and scanned pages, also of a damaged file."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import shutil
 import subprocess
 import time
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import groupby
@@ -19,7 +16,7 @@ from typing import Any
 import pypdfium2 as pdfium
 import pypdfium2.raw as c
 
-from task.documents.model import Block, Extraction, NotText, Unreadable, as_markdown
+from task.documents.model import Block, Extraction, NotText, Unreadable, as_markdown, counted, runs_of
 from task.documents.pdf_layout import (
     Box,
     Cells,
@@ -31,6 +28,7 @@ from task.documents.pdf_layout import (
     in_reading_order,
     may_have_columns,
 )
+from task.documents.pdf_recovery import salvaged
 
 MAX_PAGES = 5_000
 TABLE_SECONDS = 20.0
@@ -46,14 +44,6 @@ _NOISE = "without readable text, its letters cannot be identified"
 _BROKEN = "damaged and not read"
 _PLAIN_TABLES = "tables given as plain text"
 _PAGE_NOTES = (_BY_OCR, _PICTURE, _BLANK, _LOST, _NOISE, _BROKEN, _PLAIN_TABLES)
-_OBJECT = re.compile(rb"(?<!\d)(\d{1,9})\s+\d{1,5}\s+obj\b")
-_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_CATALOG = re.compile(rb"/Type\s*/Catalog(?![A-Za-z])")
-_PAGES = re.compile(rb"/Pages\s+(\d+)\s+\d+\s+R")
-_PARENT = re.compile(rb"/Parent\s+(\d+)\s+\d+\s+R")
-_PACKED = re.compile(rb"/Type\s*/ObjStm(?![A-Za-z])")
-_COUNT, _FIRST = re.compile(rb"/N\s+(\d+)"), re.compile(rb"/First\s+(\d+)")
-_MOST_PAGES, _MOST_UNPACKED = 20_000, 64 * 2**20
 
 HOW_TO_GET_IT = "install Tesseract, the Debian package tesseract-ocr, to have them read"
 _OCR_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
@@ -157,16 +147,16 @@ class _Reading:
 
     def notes(self) -> Iterator[str]:
         total = len(self.document)
-        yield f"{total:,} page{'' if total == 1 else 's'}"
+        yield counted(total, "page")
         if self._last_page is not None:
             yield f"cut off: only pages 1-{self._last_page:,} were read"
         yield from self._file_notes
         no_ocr = "OCR found nothing or had reached its limit" if self._ocr.command else HOW_TO_GET_IT
         for note in _PAGE_NOTES:
             if pages := self._noted_pages.get(note):
-                runs = [list(run) for _, run in groupby(enumerate(pages), key=lambda item: item[1] - item[0])]
-                ranges = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else str(run[0][1]) for run in runs]
-                listed = ", ".join(ranges[:_MOST_RANGES]) + ", ..." * (len(ranges) > _MOST_RANGES)
+                runs = runs_of(pages)
+                ranges = [f"{first}-{last}" if last > first else str(first) for first, last in runs[:_MOST_RANGES]]
+                listed = ", ".join(ranges) + ", ..." * (len(runs) > _MOST_RANGES)
                 plural = "" if len(pages) == 1 else "s"
                 yield f"{note}: page{plural} {listed}{f' ({no_ocr})' if note == _PICTURE else ''}"
         if self._fields:
@@ -259,56 +249,6 @@ def _string(read: Callable[..., int], form: Any, annotation: Any) -> str:
     buffer = ctypes.create_string_buffer(size)
     read(form, annotation, ctypes.cast(buffer, ctypes.POINTER(c.FPDF_WCHAR)), size)
     return buffer.raw[: max(0, size - 2)].decode("utf-16-le", errors="replace").strip()
-
-
-def salvaged(content: bytes) -> bytes | None:
-    """The content with a new catalogue of its pages at the end; None when no page is left."""
-    unpacked = b"".join(b"%d 0 obj\n%s\nendobj\n" % found for found in _unpacked(content))
-    whole = content + b"\nendstream\nendobj\n" + unpacked
-    objects = {int(found[1]): found.end() for found in _OBJECT.finditer(whole)}
-    pages: list[int] = []
-    catalog = parent = None
-    for number, start in objects.items():
-        end = whole.find(b"endobj", start)
-        head = whole[start : end if end >= 0 else len(whole)].partition(b"stream")[0][:65_536]
-        if _CATALOG.search(head) and (tree := _PAGES.search(head)) and int(tree[1]) in objects:
-            catalog = number
-        elif _PAGE.search(head) and len(pages) < _MOST_PAGES:
-            pages.append(number)
-            parent = parent or (int(above[1]) if (above := _PARENT.search(head)) else None)
-    if not pages:
-        return None
-    if catalog is None:
-        tree = parent or max(objects) + 1
-        catalog = max(*objects, tree) + 1
-        kids = b" ".join(b"%d 0 R" % number for number in pages)
-        whole += b"%d 0 obj\n<</Type/Pages/Kids[%s]/Count %d>>\nendobj\n" % (tree, kids, len(pages))
-        whole += b"%d 0 obj\n<</Type/Catalog/Pages %d 0 R>>\nendobj\n" % (catalog, tree)
-    size = max(*objects, catalog) + 1
-    return whole + b"trailer\n<</Root %d 0 R/Size %d>>\nstartxref\n0\n%%%%EOF\n" % (catalog, size)
-
-
-def _unpacked(content: bytes) -> Iterator[tuple[int, bytes]]:
-    # The objects in compressed streams, each with its number.
-    room = _MOST_UNPACKED
-    for found in _PACKED.finditer(content):
-        start = content.rfind(b" obj", 0, found.start())
-        head, marker, body = content[start : start + 1_048_576].partition(b"stream")
-        counted, first_at = _COUNT.search(head), _FIRST.search(head)
-        if not marker or counted is None or first_at is None:
-            continue
-        data, first = b"", int(first_at[1])
-        with suppress(zlib.error):
-            data = zlib.decompressobj().decompress(body.lstrip(b"\r\n"), max(1, room))
-        room -= len(data)
-        header = data[:first].split()
-        if not all(map(bytes.isdigit, header)):
-            continue
-        numbers = list(map(int, header))
-        pairs = list(zip(numbers[::2], numbers[1::2], strict=False))[: int(counted[1])]
-        ends = [*(offset for _, offset in pairs[1:]), len(data) - first]
-        for (number, offset), end in zip(pairs, ends, strict=False):
-            yield number, data[first + offset : first + end]
 
 
 def _laid_out(textpage: Any, frame: PageFrame, grids: Sequence[Grid], number: int) -> Iterator[Block]:

@@ -1,7 +1,5 @@
 """Reader processes, started when files come and kept for a while: bytes in, blocks out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -14,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from task.documents.extract import extract, format_of
-from task.documents.model import Block, Extraction, NotText, Unreadable, UnsupportedFile
-from task.documents.worker import BLOCK, FAILURE, HEADER, REQUEST, encoded
+from task.documents.model import Extraction, NotText, Unreadable, UnsupportedFile, unpacked
+from task.documents.worker import FAILURE, LENGTH
 from task.errors import ToolError, new_reference
 from task.telemetry.operations import queued
 
@@ -24,7 +22,6 @@ logger = logging.getLogger(__name__)
 PROCESSES = 2
 _TINY = 32 * 1024
 _ERRORS = {kind.__name__: kind for kind in (ToolError, NotText, Unreadable, UnsupportedFile)}
-Frame = tuple[bytes, bytes]  # its kind and its payload
 _ROOT = Path(__file__).parents[2]
 # Nothing of the server's own environment: a reader needs no key.
 _ENVIRONMENT = {
@@ -36,7 +33,6 @@ _ENVIRONMENT = {
 }
 _SECONDS_TO_DIE = 5.0
 _DIED = (asyncio.IncompleteReadError, ConnectionError)
-_SIGNALLED = 128  # under bubblewrap the status is this number and the signal's
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,10 @@ class ReaderPool:
         request = json.dumps([name, content_type]).encode() + b"\n" + content
         with queued("documents"):
             async with self._slots:
-                *blocks, (kind, payload) = await self._answer(name, request)
-        if kind == FAILURE:
-            raise _failure(name, *json.loads(payload))
-        return Extraction(tuple(_block_of(payload) for _, payload in blocks), tuple(json.loads(payload)))
+                answer = await self._answer(name, request)
+        if answer.startswith(FAILURE):
+            raise _failure(name, *json.loads(answer.removeprefix(FAILURE)))
+        return await asyncio.to_thread(unpacked, answer)
 
     async def close(self) -> None:
         """End the idle processes now, and each of the others when it is done."""
@@ -90,37 +86,47 @@ class ReaderPool:
             self._retire(process)
         await asyncio.gather(*self._ending)
 
-    async def _answer(self, name: str, request: bytes) -> list[Frame]:
+    async def _answer(self, name: str, request: bytes) -> bytes:
         if self._idle:
             process, timer = self._idle.popitem()
             timer.cancel()
             with suppress(*_DIED):  # while it was idle; a new one reads the file
                 return await self._asked(process, name, request)
-        process = await _start(self._limits)
+        # In a group of its own: a terminal's interrupt does not reach it.
+        process = await asyncio.create_subprocess_exec(
+            *_command(self._limits),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            cwd="/",
+            env=_ENVIRONMENT,
+            start_new_session=True,
+        )
         try:
             return await self._asked(process, name, request)
         except _DIED as error:
-            raise _died(name, process.returncode) from error
+            logger.warning("the reader of a document ended with status %s", process.returncode)
+            raise ToolError(
+                f"The file {name!r} could not be read: the reader crashed on it, so it is damaged or needs more memory "
+                "than there is. Tell the user, or ask for a smaller or newer copy."
+            ) from error
 
-    async def _asked(self, process: Process, name: str, request: bytes) -> list[Frame]:
+    async def _asked(self, process: Process, name: str, request: bytes) -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
-        frames: list[Frame] = []
         try:
             async with asyncio.timeout(self._limits.seconds):
-                for piece in encoded(REQUEST, request):
-                    process.stdin.write(piece)
-                    await process.stdin.drain()
-                while not frames or frames[-1][0] == BLOCK:
-                    kind, length = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
-                    frames.append((kind, await process.stdout.readexactly(length)))
+                process.stdin.writelines((LENGTH.pack(len(request)), request))
+                await process.stdin.drain()
+                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+                answer = await process.stdout.readexactly(length)
         except TimeoutError as error:
             raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
         else:
             if not self._is_closed:
                 loop = asyncio.get_running_loop()
                 self._idle[process] = loop.call_later(self._limits.idle_seconds, self._retire, process)
-            return frames
+            return answer
         finally:
             if process not in self._idle:
                 await _end(process)
@@ -145,13 +151,6 @@ async def _end(process: Process) -> None:
             await process.stdin.wait_closed()
 
 
-async def _start(limits: ReaderLimits) -> Process:
-    # In a group of its own: a terminal's interrupt does not reach it.
-    return await asyncio.create_subprocess_exec(
-        *_command(limits), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd="/", env=_ENVIRONMENT, start_new_session=True
-    )
-
-
 def _command(limits: ReaderLimits) -> list[str]:
     # In the sandbox it may read the installation and nothing else; without one it has its limits only.
     arguments = map(str, (limits.memory_bytes, limits.seconds, limits.output_bytes))
@@ -169,12 +168,6 @@ def _command(limits: ReaderLimits) -> list[str]:
     return [sys.executable, "-I", "-S", launcher, "--policy", json.dumps(policy), "--", *reader]
 
 
-def _block_of(payload: bytes) -> Block:
-    head, _, text = payload.decode().partition("\n")
-    heading, page = json.loads(head)
-    return Block(text, heading, page)
-
-
 def _failure(name: str, fault: str, text: str) -> ToolError:
     if fault == MemoryError.__name__:
         return ToolError(_out_of(name, "memory"))
@@ -184,20 +177,6 @@ def _failure(name: str, fault: str, text: str) -> ToolError:
     logger.error("the reader of a document failed (reference %s): %s", reference, text)
     return ToolError(
         f"The file {name!r} could not be read: its reader failed unexpectedly (reference {reference}). Tell the user."
-    )
-
-
-def _died(name: str, status: int | None) -> ToolError:
-    if status is not None and status > _SIGNALLED:
-        status = _SIGNALLED - status
-    if status == -signal.SIGXCPU:
-        return ToolError(_out_of(name, "time"))
-    if status in (1, -signal.SIGKILL):  # Python had no memory left to report it, or the system killed it for lack of it
-        return ToolError(_out_of(name, "memory"))
-    logger.warning("the reader of a document ended with status %s", status)
-    return ToolError(
-        f"The file {name!r} could not be read: the reader crashed on it, so it is damaged or needs more memory than "
-        "there is. Tell the user, or ask for a smaller or newer copy."
     )
 
 

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress, islice, pairwise
-from typing import TYPE_CHECKING
+from itertools import compress, islice, pairwise, product
+from operator import eq
+from typing import TYPE_CHECKING, NamedTuple
 
-from task.documents.model import Block, Extraction, as_markdown
+from task.documents.model import Block, Extraction, as_markdown, counted
 from task.documents.text import decode
 
 if TYPE_CHECKING:
@@ -62,23 +63,23 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
     text = f"\n{decoded.text[declared.end() :]}" if declared else decoded.text  # lines keep their numbers
     dialect = detect(text, declared[1] if declared else expected)
     if declared:
-        dialect = replace(dialect, delimiter=declared[1])
+        dialect = dialect._replace(delimiter=declared[1])
     try:
         lines = _lines_of(text)
         rows = _mended(_read(lines, dialect), lines, dialect)
     except csv.Error:
-        return Extraction((Block(decoded.text),), (*decoded.notes, "not readable as a table, given as it is"))
+        return replace(decoded, notes=(*decoded.notes, "not readable as a table, given as it is"))
     if not rows.cells:
         return Extraction(notes=decoded.notes)
-    usual = _usual(rows.cells)
+    usual, _ = _usual(rows.cells)
     titles = next(place for place, row in enumerate(rows.cells) if len(row) >= usual)
     above = rows.cells[:titles]
-    is_apart = titles and rows.ends[titles] > rows.ends[titles - 1] + 1
-    if not is_apart and any(len(row) > 1 and not row[0].startswith("#") for row in above):
+    is_table = any(len(row) > 1 and not row[0].startswith("#") for row in above)
+    if is_table and rows.ends[titles] == rows.ends[titles - 1] + 1:  # no empty line between them: it is one table
         titles, above = 0, []
-    blocks = [as_markdown(_filled(rows.cells[titles:]))]
-    if any(len(row) > 1 and not row[0].startswith("#") for row in above):
-        blocks.insert(0, as_markdown(_filled(above)))
+    blocks = [as_markdown(rows.cells[titles:])]
+    if above and is_table:
+        blocks.insert(0, as_markdown(above))
     elif above:
         lead = (dialect.delimiter.join(row).rstrip(dialect.delimiter) for row in above)
         blocks.insert(0, Block("\n".join(lead)))
@@ -100,8 +101,7 @@ def _read(lines: list[str], dialect: Dialect) -> _TableRows:
     except csv.Error:
         is_whole = False
     tall = {end: start for start, end in pairwise((0, *ends)) if end - start > 1}
-    usual = _usual(compress(cells, [end not in tall for end in ends])) if tall else 0
-    usual = usual or _usual(cells)
+    usual = _usual(compress(cells, [end not in tall for end in ends]))[0] or _usual(cells)[0]
     # Rows of several lines, and the last one: a quote that is opened there swallows nothing.
     spans = ((tall.get(end, end - 1), end) for end in (*tall, *ends[-1:]))
     if is_whole and all(_is_sound(lines[start:end], dialect, usual) for start, end in spans):
@@ -149,7 +149,7 @@ def _is_sound(lines: list[str], dialect: Dialect, usual: int) -> bool:
 
 def _alone(line: str, dialect: Dialect, usual: int) -> list[str]:
     quote = dialect.quote
-    cells = next(replace(dialect, quote="").rows([line]))
+    cells = next(dialect._replace(quote="").rows([line]))
     if len(cells) != usual:
         return next(dialect.rows([line]))
     ends = (quote, quote)
@@ -161,14 +161,12 @@ def _mended(rows: _TableRows, lines: list[str], dialect: Dialect) -> _TableRows:
     # Usually the first cell has text: asked inline, the quickest for very many rows.
     texts = [bool(row and row[0].strip()) or any(map(str.strip, row)) for row in rows.cells]
     cells, ends = list(compress(rows.cells, texts)), list(compress(rows.ends, texts))
-    usual = _usual(cells)
+    usual, _ = _usual(cells)
     repairs = dict(rows.repairs)
     for place, row in enumerate(cells):
         # Two cells are too few to know that another delimiter was meant.
         for mark in COMMON if len(row) < usual > 2 else ():
-            if mark == dialect.delimiter:
-                continue
-            other = next(replace(dialect, delimiter=mark).rows([lines[ends[place] - 1]]))
+            other = next(dialect._replace(delimiter=mark).rows([lines[ends[place] - 1]]))
             if len(other) == usual:
                 cells[place] = other
                 repairs.setdefault(f"separated by {NAMES[mark]}", []).append(ends[place])
@@ -183,15 +181,11 @@ def _mended(rows: _TableRows, lines: list[str], dialect: Dialect) -> _TableRows:
     return _TableRows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
 
 
-def _filled(rows: Sequence[list[str]]) -> list[list[str]]:
-    width = max(map(len, rows))
-    return [row if len(row) == width else row + [""] * (width - len(row)) for row in rows]
-
-
-def _usual(rows: Iterable[Sequence[str]]) -> int:
+def _usual(rows: Iterable[Sequence[str]]) -> tuple[int, int]:
+    # The commonest number of cells, of equally common ones the largest, and how many rows have it.
     widths = Counter(map(len, rows))
     del widths[0]
-    return max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
+    return max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
 
 
 def _notes(dialect: Dialect, expected: str, rows: _TableRows, titles: int) -> Iterator[str]:
@@ -206,22 +200,17 @@ def _notes(dialect: Dialect, expected: str, rows: _TableRows, titles: int) -> It
     header = rows.ends[titles] - sum(cell.count("\n") for cell in rows.cells[titles])
     if header > 1:
         yield f"header in line {header}"
-    yield f"{_counted(len(rows.cells) - titles - 1, 'row')}, {_counted(max(map(len, rows.cells)), 'column')}"
-    usual = _usual(rows.cells)
+    yield f"{counted(len(rows.cells) - titles - 1, 'row')}, {counted(max(map(len, rows.cells)), 'column')}"
+    usual, _ = _usual(rows.cells)
     ragged = [end for row, end in zip(rows.cells[titles:], rows.ends[titles:], strict=True) if len(row) != usual]
-    odd = f"{_counted(len(ragged), 'row')} without the usual {_counted(usual, 'cell')} kept"
+    odd = f"{counted(len(ragged), 'row')} without the usual {counted(usual, 'cell')} kept"
     for repair, ends in ((odd, ragged), *rows.repairs.items()):
         if ends:
             more = ", ..." * (len(ends) > _NAMED_LINES)
             yield f"{repair} (line {', '.join(map(str, ends[:_NAMED_LINES]))}{more})"
 
 
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """The marks of a table; no `quote` or `escape` where it is empty, doubled quotes count always."""
 
     delimiter: str
@@ -260,30 +249,25 @@ def _lines_of(text: str) -> list[str]:
 def detect(text: str, expected: str) -> Dialect:
     """The dialect under which the first rows agree in width and their cells look like values."""
     sample = text if len(text) <= _SAMPLE else text[:_SAMPLE].rpartition("\n")[0] or text[:_SAMPLE]
-    lines = _lines_of(sample)
-    usual = Dialect(expected)
+    lines, usual = _lines_of(sample), Dialect(expected)
+    scores = {dialect: _score(lines, dialect) for dialect in _candidates(sample, expected)}
+    # Of equally good ones that which differs least from what is usual.
+    best = max(scores, key=lambda dialect: (scores[dialect], sum(map(eq, dialect, usual))), default=usual)
+    return best if scores.get(best) else usual
+
+
+def _candidates(sample: str, expected: str) -> Iterator[Dialect]:
     escapes = ("", "\\") if _ESCAPED.search(sample) else ("",)
-    candidates: list[Dialect] = []
     for delimiter in dict.fromkeys((expected, *COMMON, *_RARE)):
         if delimiter not in sample:
             continue
         starts = (delimiter, f"{delimiter} ", "\n")
-        begin_cells = (
-            mark for mark in _QUOTES[1:] if sample.startswith(mark) or any(start + mark in sample for start in starts)
-        )
-        quotes = ['"', *begin_cells]
+        others = (mark for mark in _QUOTES[1:] if any(start + mark in f"\n{sample}" for start in starts))
         is_spaced = delimiter == " " or 2 * sample.count(f"{delimiter} ") > sample.count(delimiter)
-        for escape in escapes:
-            for quote in (*quotes, *([""] if escape else [])):
-                skips = (False, True) if is_spaced else (False,)
-                candidates += (Dialect(delimiter, quote, escape, skip) for skip in skips)
-    scores = {dialect: _score(lines, dialect) for dialect in candidates}
-
-    def likeness(dialect: Dialect) -> int:
-        return sum(getattr(dialect, name) == getattr(usual, name) for name in Dialect.__slots__)
-
-    best = max(scores, key=lambda dialect: (scores[dialect], likeness(dialect)), default=usual)
-    return best if scores.get(best) else usual
+        quotes = ('"', *others, "")
+        for escape, quote, skips in product(escapes, quotes, (False, True) if is_spaced else (False,)):
+            if quote or escape:
+                yield Dialect(delimiter, quote, escape, skips)
 
 
 def _score(lines: Sequence[str], dialect: Dialect) -> float:
@@ -291,9 +275,8 @@ def _score(lines: Sequence[str], dialect: Dialect) -> float:
         rows = [row for row in islice(dialect.rows(lines), _ROWS) if any(map(str.strip, row))]
     except csv.Error:
         return 0
-    widths = Counter(map(len, rows))
-    width, agreeing = max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
-    if width == 1:
+    width, agreeing = _usual(rows)
+    if width <= 1:
         return 0
     cells = list(islice((cell for row in rows if len(row) == width for cell in row), _CELLS))
     score = agreeing / len(rows) * sum(map(_value, cells)) / len(cells)

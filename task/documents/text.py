@@ -3,12 +3,10 @@
 Byte order marks, UTF-8, UTF-16 and UTF-32 without marks, old code pages, and what HTML declares are recognised.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 
 from task.documents.model import Block, Extraction, NotText
 
@@ -42,8 +40,7 @@ _HALF_LETTER = re.compile("[\ud800-\udfff]")
 
 
 def read_text(content: bytes, content_type: str = "") -> Extraction:
-    decoded = decode(content)
-    return Extraction((Block(decoded.text),), decoded.notes)
+    return decode(content)
 
 
 def read_json(content: bytes, content_type: str = "") -> Extraction:
@@ -59,25 +56,17 @@ def read_json(content: bytes, content_type: str = "") -> Extraction:
             pieces.append(piece)
             room -= len(piece) - 8 * ("\\u0000" in piece)  # of a number's mark
             if room < 0:  # the indentation of deep nesting would fill the memory
-                return Extraction((Block(decoded.text),), decoded.notes)
+                return decoded
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        return Extraction((Block(decoded.text),), (*decoded.notes, f"not valid JSON ({reason}), given as it is"))
+        return replace(decoded, notes=(*decoded.notes, f"not valid JSON ({reason}), given as it is"))
     text = _MARKED_NUMBER.sub(r"\1", "".join(pieces))
     whole = _HALF_LETTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     return Extraction((Block(whole),), decoded.notes)
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Text with `\\n` line ends and without NULs; the notes say what was not plain UTF-8."""
-
-    text: str
-    notes: tuple[str, ...] = ()
-
-
-def decode(content: bytes) -> Decoded:
-    """Detect the encoding and decode.
+def decode(content: bytes) -> Extraction:
+    """The text in one block, with `\\n` line ends and without NULs; the notes say what was not plain UTF-8.
 
     Raises:
         NotText: it is binary data.
@@ -105,7 +94,7 @@ def decode(content: bytes) -> Decoded:
         both, returns, feeds = raw.count("\r\n"), raw.count("\r"), raw.count("\n")
         if sum(count > 0 for count in (both, returns - both, feeds - both)) > 1:
             notes.append("mixed line ends")
-    return Decoded(_with_line_feeds(raw), tuple(notes))
+    return Extraction((Block(_with_line_feeds(raw)),), tuple(notes))
 
 
 def _wide(sample: bytes) -> str:
@@ -149,7 +138,7 @@ def _code_page(content: bytes) -> str:
     return best.encoding
 
 
-def decode_html(content: bytes, content_type: str = "") -> Decoded:
+def decode_html(content: bytes, content_type: str = "") -> Extraction:
     """Decode by byte order mark, as UTF-8, or by the first true of the encodings that page and header declare.
 
     Raises:
@@ -168,7 +157,7 @@ def decode_html(content: bytes, content_type: str = "") -> Decoded:
             text = content.decode(encoding)
         except (LookupError, UnicodeDecodeError):
             continue
-        return Decoded(_with_line_feeds(text), (f"encoding {encoding}",))
+        return Extraction((Block(_with_line_feeds(text)),), (f"encoding {encoding}",))
     return found
 
 

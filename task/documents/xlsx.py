@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
-from itertools import groupby, takewhile
-from typing import NamedTuple
+from itertools import takewhile
 
-from task.documents.model import Block, Extraction, Piece, Unreadable, blocks_of, heading, table
-from task.documents.office import Element, Harmful, Package, attribute, child, each, local, open_package, whole_number
+from task.documents.model import Block, Extraction, Piece, blocks_of, heading, runs_of, table
+from task.documents.office import Element, Package, attribute, child, each, local, open_package, whole_number
 from task.documents.tables import EMPTY
 
 MOST_ROWS = 100_000
@@ -25,6 +24,7 @@ _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}")
 _HEX = re.compile(r"_x([0-9A-Fa-f]{4})_")  # ECMA-376 22.9.2.19: how a workbook writes control characters
 Shown = Callable[[float], str]
+_Token = tuple[str, str]  # its kind and its text
 
 DATE = "yyyy-mm-dd"
 BUILT_IN = {
@@ -40,14 +40,13 @@ BUILT_IN = {
 """The format codes that files only refer to by number; dates in the reader's local form become ISO dates."""
 
 _LONGEST_CODE = 255  # Excel takes no longer ones
-_SECTION_PIECE = re.compile(r'"[^"]*"|\\.|;|[^";\\]+|.')
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\[\]-]*+)[^\[\]]*+\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\[\]]*+\]'
     r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<power>E[+-]0+)|(?P<digits>General|[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
-    r"|(?P<percent>%)|(?P<other>.)",
+    r"|(?P<percent>%)|(?P<next>;)|(?P<other>.)",
     re.IGNORECASE,
 )
-_LITERALS = ("quoted", "escaped", "currency", "other")
+_LITERALS, _TIMES = ("quoted", "escaped", "currency", "other"), ("date", "elapsed")
 # Of strftime, for one or two of a letter, for three, and for more.
 _DIRECTIVES = {"y": "yYY", "m": "mbB", "d": "daA", "s": "SSS"}
 _EPOCHS = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}
@@ -62,24 +61,20 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     package = open_package(content)
     workbook = package.xml(package.main)
     cells = _CellTexts(package, workbook)
-    blocks: list[Block] = []
-    notes: list[str] = []
-    hidden: list[str] = []
-    room, relations = MOST_ROWS, package.relations(package.main)
-    sheets = [
-        (element, relation.target)
-        for element in workbook.iterfind("{*}sheets/{*}sheet")
-        if (relation := relations.get(attribute(element, "id")))
-        and relation.kind == "worksheet"
-        and relation.target in package
-    ]
-    for number, (element, part) in enumerate(sheets, 1):
-        name = attribute(element, "name")
-        if is_hidden := attribute(element, "state") in ("hidden", "veryHidden"):
+    blocks, notes, hidden = list[Block](), list[str](), list[str]()
+    room, number, relations = MOST_ROWS, 0, package.relations(package.main)
+    for element in workbook.iterfind("{*}sheets/{*}sheet"):
+        relation = relations.get(attribute(element, "id"))
+        if relation is None or relation.kind != "worksheet" or relation.target not in package:
+            continue
+        number += 1
+        name = title = attribute(element, "name")
+        if attribute(element, "state") in ("hidden", "veryHidden"):
             hidden.append(name)
-        sheet = _Sheet(package, part, cells, room)
+            title += " (hidden)"
+        sheet = _Sheet(package, relation.target, cells, room)
         room -= len(sheet.rows)
-        blocks += blocks_of([heading(f"Sheet: {name}{' (hidden)' if is_hidden else ''}", 2), *sheet.pieces()], number)
+        blocks += blocks_of([heading(f"Sheet: {title}", 2), *sheet.pieces()], number)
         if places := ", ".join(sheet.places()):
             notes.append(f"sheet {name}: {places}")
         if sheet.is_cut:
@@ -95,20 +90,23 @@ class _Sheet:
     """The rows of one sheet, merged cells filled; `is_cut` after `room` rows, or where cells are too many."""
 
     def __init__(self, package: Package, part: str, cells: _CellTexts, room: int) -> None:
-        self.rows: list[list[str]] = []
-        self.is_cut = False
-        self._numbers: list[int] = []
-        self._merged: list[str] = []
-        try:
-            self._read(package, part, cells, room)
-        except Harmful:
-            raise
-        except Unreadable:
-            package.damaged.append(part)
+        self.rows, self.is_cut = list[list[str]](), False
+        self._numbers, merged, places = list[int](), list[str](), 0
+        with package.leaving_out(part):
+            for element in package.elements(part, ("row", "mergeCell")):
+                if local(element) == "mergeCell":
+                    merged.append(attribute(element, "ref"))
+                elif any(row := cells.row(element)):
+                    places += len(row)
+                    if len(self.rows) == room or places > _MOST_CELLS:
+                        self.is_cut = True
+                        break
+                    self.rows.append(row)
+                    self._numbers.append(whole_number(element.get("r", ""), len(self._numbers) + 1))
         widths = [sum(map(bool, row)) for row in self.rows[:20]]
         is_table = max(widths, default=0) > 1
         self._title_rows = len(list(takewhile(lambda width: width == 1, widths))) if is_table else 0
-        self._fill()
+        self._fill(merged)
         self._table = self.rows[self._title_rows :]
         self._columns = sorted({column for row in self._table for column, cell in enumerate(row) if cell})
         if self._columns != list(range(max(map(len, self._table), default=0))):  # without empty columns
@@ -124,8 +122,7 @@ class _Sheet:
         if not self.rows:
             return [Piece("text", "(left out)" if self.is_cut else "(empty)")]
         titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self._title_rows]]
-        made = table(self._table)
-        return [*titles, made] if made else titles
+        return [*titles, *filter(None, [table(self._table)])]
 
     def places(self) -> Iterator[str]:
         """Where the table is, if it does not begin at A1, and whether it has gaps."""
@@ -133,33 +130,18 @@ class _Sheet:
         if len(numbers) < 2:
             return
         if numbers[0] > 1 or len(self._columns) <= self._columns[-1]:
-            runs = [list(run) for _, run in groupby(enumerate(self._columns), lambda each: each[1] - each[0])]
-            ends = [(_letters_of(run[0][1]), _letters_of(run[-1][1])) for run in runs[:_MOST_RANGES]]
+            runs = runs_of(self._columns)
+            ends = [(_letters_of(first), _letters_of(last)) for first, last in runs[:_MOST_RANGES]]
             ranges = ",".join(first if first == last else f"{first}:{last}" for first, last in ends)
             # The packaged model loads tables by this note.
             yield f"header in row {numbers[0]}, columns {ranges}{'...' * (len(runs) > _MOST_RANGES)}"
         if numbers[-1] - numbers[0] >= len(numbers):
             yield EMPTY
 
-    def _read(self, package: Package, part: str, cells: _CellTexts, room: int) -> None:
-        places = 0
-        for element in package.elements(part, ("row", "mergeCell")):
-            if local(element) == "mergeCell":
-                self._merged.append(attribute(element, "ref"))
-                continue
-            row = cells.row(element)
-            if any(row):
-                places += len(row)
-                if len(self.rows) == room or places > _MOST_CELLS:
-                    self.is_cut = True
-                    return
-                self.rows.append(row)
-                self._numbers.append(whole_number(element.get("r", ""), len(self._numbers) + 1))
-
-    def _fill(self) -> None:
+    def _fill(self, merged: Sequence[str]) -> None:
         width = max(map(len, self.rows), default=0)
         room = _MOST_FILLED
-        for match in filter(None, map(_RANGE.fullmatch, self._merged)):
+        for match in filter(None, map(_RANGE.fullmatch, merged)):
             left, right = _column_of(match[1]), min(_column_of(match[3]), width - 1)
             top, bottom = bisect_left(self._numbers, int(match[2])), bisect_right(self._numbers, int(match[4]))
             room -= 1 + (bottom - top) * (right - left + 1)
@@ -265,35 +247,25 @@ def _column_of(letters: str) -> int:
     return min(max(column, 1), _COLUMNS) - 1
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-
-
 def shown_as(code: str, *, from_1904: bool = False) -> Shown:
     """The function that renders a number with the format code, as English Excel does."""
-    parts = [""]
-    for piece in _SECTION_PIECE.findall(code[:_LONGEST_CODE]):
-        if piece == ";":
-            parts.append("")
-        else:
-            parts[-1] += piece
-    sections: list[list[_Token]] = []
-    for section in parts:
-        kinds = ((match.lastgroup or "", match) for match in _TOKEN.finditer(section) if match.lastgroup)
-        sections.append([_Token("literal" if kind in _LITERALS else kind, match[kind]) for kind, match in kinds])
-    if any(token.kind in ("date", "elapsed") for token in sections[0]):
+    sections = [list[_Token]()]
+    for match in _TOKEN.finditer(code[:_LONGEST_CODE]):
+        kind = match.lastgroup
+        if kind == "next":
+            sections.append([])
+        elif kind:
+            sections[-1].append(("literal" if kind in _LITERALS else kind, match[kind]))
+    if any(kind in _TIMES for kind, _ in sections[0]):
         return lambda number: _date(number, sections[0], from_1904)
-    if not any(token.kind == "digits" for tokens in sections for token in tokens):
+    if not any(kind == "digits" for tokens in sections for kind, _ in tokens):
         return general
     return lambda number: _number(number, sections)
 
 
 def general(number: float) -> str:
     """A number with the fifteen digits that Excel keeps, without trailing zeros."""
-    if number == int(number) and abs(number) < 1e15:
-        return str(int(number))
-    return f"{number:.15g}"
+    return f"{number or 0:.15g}"  # never "-0"
 
 
 def _number(number: float, sections: Sequence[list[_Token]]) -> str:
@@ -302,20 +274,20 @@ def _number(number: float, sections: Sequence[list[_Token]]) -> str:
         tokens, size = sections[1], -number
     elif number == 0 and len(sections) > 2:
         tokens = sections[2]
-    kinds = [token.kind for token in tokens]
+    kinds = [kind for kind, _ in tokens]
     if kinds.count("digits") > 1:  # fractions, telephone numbers
         return general(number)
     size *= 100 ** kinds.count("percent")
     texts: list[str] = []
-    for token in tokens:
-        if token.kind == "digits" and "power" in kinds:
-            decimals = len(token.text.partition(".")[2])
+    for kind, text in tokens:
+        if kind == "digits" and "power" in kinds:
+            decimals = len(text.partition(".")[2])
             digits, _, exponent = f"{abs(size):.{decimals}E}".partition("E")
             texts.append(f"{digits}E{exponent[0]}{exponent[1:]:0>2}")
-        elif token.kind == "digits":
-            texts.append(_digits(abs(size), token.text))
-        elif token.kind != "power":
-            texts.append(token.text)
+        elif kind == "digits":
+            texts.append(_digits(abs(size), text))
+        elif kind != "power":
+            texts.append(text)
     return "-" * (size < 0) + "".join(texts).strip()
 
 
@@ -342,22 +314,22 @@ def _date(number: float, tokens: Sequence[_Token], from_1904: bool) -> str:
         return general(number)
     early = not from_1904 and number < 60  # Excel counts a 29 February 1900
     moment = _EPOCHS[from_1904] + timedelta(days=number + early, milliseconds=0.5)
-    parts = [(index, token.text[0].lower()) for index, token in enumerate(tokens) if token.kind in ("date", "elapsed")]
-    halves = any(token.kind == "half" for token in tokens)
-    texts: list[str] = []
-    for index, token in enumerate(tokens):
-        if token.kind == "elapsed":
-            units = {"h": 24, "m": 24 * 60, "s": 24 * 3600}[token.text[0].lower()]
-            texts.append(str(int(number * units + 1e-6)).zfill(len(token.text)))
-        elif token.kind == "half":
+    halves = any(kind == "half" for kind, _ in tokens)
+    texts, before = list[str](), ""
+    for index, (kind, text) in enumerate(tokens):
+        letter = text[0].lower() if kind in _TIMES else ""
+        if kind == "elapsed":
+            units = {"h": 24, "m": 24 * 60, "s": 24 * 3600}[letter]
+            texts.append(str(int(number * units + 1e-6)).zfill(len(text)))
+        elif kind == "half":
             texts.append("AM" if moment.hour < 12 else "PM")
-        elif token.kind == "date":
+        elif kind == "date":
             # An "m" is minutes after hours and before seconds, else months.
-            before = next((letter for place, letter in reversed(parts) if place < index), "")
-            after = next((letter for place, letter in parts if place > index), "")
-            texts.append(_moment(moment, token.text.lower(), halves, before == "h" or after == "s"))
+            after = next((later[0].lower() for kind, later in tokens[index + 1 :] if kind in _TIMES), "")
+            texts.append(_moment(moment, text.lower(), halves, before == "h" or after == "s"))
         else:
-            texts.append(token.text)
+            texts.append(text)
+        before = letter or before
     return "".join(texts).strip()
 
 

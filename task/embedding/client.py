@@ -42,11 +42,10 @@ _SOURCE = str(Path(__file__).parents[2])
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many of the texts are embedded; `restarted` once, when the process died during the request."""
+    """How many of the texts are embedded."""
 
     done: int
     total: int
-    restarted: bool = False
 
 
 Observer = Callable[[Progress], None]
@@ -124,7 +123,6 @@ class Embedder:
         try:
             return await self._request(texts, report)
         except (ConnectionError, TimeoutError):
-            report(Progress(0, len(texts), restarted=True))
             try:
                 return await self._request(texts, report)
             except (ConnectionError, TimeoutError) as error:

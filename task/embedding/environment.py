@@ -1,7 +1,5 @@
 """The embedding process's own Python environment: where it is, how far its installation is, and installing it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ It answers agents on a Unix socket, questions before documents, and ends when it
 and its answers are frames: a JSON header and raw bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -182,18 +182,13 @@ class _Call:
         return True
 
     def ended_by(self, fragment: ToolCallDelta) -> bool:
-        """Whether a fragment without an id starts another call."""
-        if not fragment.name or self.name is None:
-            return False
-        return fragment.name != self.name or self.complete()
-
-    def repeated_by(self, fragment: ToolCallDelta) -> bool:
-        """Whether a fragment with this call's id belongs to another call: some servers reuse ids."""
+        """Whether a fragment starts another call: one without an id, or with this call's, which some servers reuse."""
         if not fragment.name or self.name is None:
             return False
         elsewhere = fragment.index is not None and self.index is not None and fragment.index != self.index
         more = isinstance(fragment.arguments, dict) or bool((fragment.arguments or "").strip())
-        return fragment.name != self.name or ((elsewhere or more) and self.complete())
+        says_more = elsewhere or more or not fragment.id
+        return fragment.name != self.name or (says_more and self.complete())
 
     def add(self, fragment: ToolCallDelta) -> None:
         if self.name is None and fragment.name:
@@ -285,7 +280,7 @@ class Accumulator:
                 call = self._open(fragment)
         else:
             known = self._by_id.get(fragment.id)
-            if known is not None and not known.repeated_by(fragment):
+            if known is not None and not known.ended_by(fragment):
                 call = known
             elif known is not None or call is None or call.id or call.complete() or call.ended_by(fragment):
                 call = self._open(fragment)

@@ -1,7 +1,5 @@
 """Parse server-sent events, and the chunks of an OpenAI-shaped chat completion in them into deltas."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -12,16 +10,7 @@ import orjson
 
 from task.conversation.messages import Attachment
 from task.errors import ProviderError
-from task.llm.base import (
-    Delta,
-    FileDelta,
-    Finish,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-    Waiting,
-)
+from task.llm.base import Delta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage, Waiting
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 
 DONE = b"[DONE]"
@@ -48,12 +37,11 @@ class SseReader:
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
-    __slots__ = ("_held", "_is_json", "_length", "_limit", "_started")
+    __slots__ = ("_held", "_is_json", "_limit", "_started")
 
     def __init__(self, limit: int = EVENT_LIMIT) -> None:
         self._limit = limit
-        self._held: list[bytes] = []
-        self._length = 0
+        self._held = bytearray()
         self._started = False
         self._is_json = False
 
@@ -93,15 +81,13 @@ class SseReader:
         return [] if payload is None else [payload]
 
     def _hold(self, data: bytes) -> None:
-        self._held.append(data)
-        self._length += len(data)
-        if self._length > self._limit:
+        self._held += data
+        if len(self._held) > self._limit:
             raise EventTooLong(f"more than {self._limit} bytes without an event's end")
 
     def _released(self) -> bytes:
-        held = b"".join(self._held)
+        held = bytes(self._held)
         self._held.clear()
-        self._length = 0
         return held
 
 
@@ -129,8 +115,6 @@ async def chat_deltas(
                 break
         for delta in answer.close():
             yield delta
-        if answer.failure is not None:
-            raise answer.failure
         await drain(pieces)
     if answer.usage is not None:
         yield answer.usage
@@ -144,7 +128,6 @@ class _ChatAnswer:
         self._before, self._after, self._lessons = b"", b"", _LESSONS
         self._started = False  # whether a chunk has been parsed
         self.done = False
-        self.failure: ProviderError | None = None
         self.finish_reason = ""
         self.usage: Usage | None = None
 
@@ -155,20 +138,21 @@ class _ChatAnswer:
         try:
             payloads = self._reader.feed(piece)
         except EventTooLong as error:
-            self._end(ProviderError("The model provider sent an endless chunk.", code=MALFORMED, text=str(error)))
-            return iter(())
+            raise ProviderError("The model provider sent an endless chunk.", code=MALFORMED, text=str(error)) from error
         return self._read(payloads)
 
-    def close(self) -> Iterable[Delta]:
-        """The deltas that the end of the stream completes; afterwards `failure` is None if the answer is complete."""
+    def close(self) -> Iterator[Delta]:
+        """The deltas that the end of the stream completes."""
         if self.done:
-            return []
-        deltas = [*self._read(self._reader.close())]
-        if self.finish_reason and (self.failure is None or self.failure.code == MALFORMED):
-            self.failure = None  # only a torn last line after the answer's end
-        elif self.failure is None or (self._started and self.failure.code == MALFORMED):
-            self.failure = _interrupted() if self._started else _malformed()
-        return deltas
+            return
+        try:
+            yield from self._read(self._reader.close())
+        except ProviderError as error:
+            if error.code != MALFORMED:
+                raise
+            # A torn last line does not matter after the answer's end.
+        if not self.finish_reason:
+            raise _interrupted() if self._started else _malformed()
 
     def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
         texts: list[str] = []
@@ -180,14 +164,16 @@ class _ChatAnswer:
                 yield TextDelta("".join(texts))
                 texts.clear()
             if payload == DONE:
-                self._end(None if self.finish_reason else _interrupted())
+                if not self.finish_reason:
+                    raise _interrupted()
+                self.done = True
                 return
             deltas = self._deltas(payload)
             if len(deltas) == 1 and isinstance(deltas[0], TextDelta):
                 self._learn(payload, deltas[0].text)
             yield from deltas
-            if self.done:
-                return
+            if self.finish_reason == "error":
+                raise stream_failure("the provider gave no reason")
         if texts:
             yield TextDelta("".join(texts))
 
@@ -216,8 +202,7 @@ class _ChatAnswer:
         try:
             chunk: dict[str, Any] = orjson.loads(payload)
             if chunk.get("error") or chunk.get("object") == "error":
-                self._end(stream_failure(chunk.get("error") or chunk, self._secrets))
-                return deltas
+                raise stream_failure(chunk.get("error") or chunk, self._secrets)
             self._started = True
             if usage := chunk.get("usage"):
                 self.usage = _usage(usage)
@@ -227,15 +212,9 @@ class _ChatAnswer:
                     _read_delta(delta, deltas)
                 if reason := choice.get("finish_reason"):
                     self.finish_reason = reason
-                    if reason == "error":
-                        self._end(stream_failure("the provider gave no reason"))
-        except _WRONG_SHAPE:
-            self._end(_malformed())
+        except _WRONG_SHAPE as error:
+            raise _malformed() from error
         return deltas
-
-    def _end(self, failure: ProviderError | None) -> None:
-        self.done = True
-        self.failure = failure
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

@@ -1,11 +1,9 @@
 """Build chat completion requests in OpenAI's shape, adapted to each provider's differences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import is_
 from types import MappingProxyType
 from typing import Any, Literal
@@ -86,14 +84,9 @@ THINKING = ProviderProfile("thinking", replays_reasoning="present")
 BASIC = ProviderProfile("basic", empty_content="text", streams_usage=False)
 
 # Servers of open models: those parse the calls of some models only, and of none completely.
-OLLAMA = ProviderProfile(
-    "ollama",
-    refused=_ONLY_WITH_TOOLS | _OF_HOSTED_MODELS | {"scrub_pii"},
-    text_calls=True,
-)
+OLLAMA = ProviderProfile("ollama", refused=_ONLY_WITH_TOOLS | _OF_HOSTED_MODELS | {"scrub_pii"}, text_calls=True)
 DAPR = ProviderProfile(
-    "dapr",
-    refused=REQUEST_FIELDS.union(_NOT_OPENAIS) - {"temperature", "max_tokens", "response_format", "scrub_pii"},
+    "dapr", refused=REQUEST_FIELDS.union(_NOT_OPENAIS) - {"temperature", "max_tokens", "response_format", "scrub_pii"}
 )
 LM_STUDIO, LLAMA_CPP, VLLM = (ProviderProfile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
 
@@ -148,11 +141,8 @@ _SYSTEM = Role.SYSTEM  # an enum member is slow to look up
 class _JsonList:
     """A list as JSON. The next one usually begins with the same objects, which are not encoded again."""
 
-    __slots__ = ("_items", "_json")
-
-    def __init__(self) -> None:
-        self._items: Sequence[Any] = ()
-        self._json = b""
+    _items: Sequence[Any] = ()
+    _json = b""
 
     def encoded(self, items: Sequence[Any], plain: Callable[[Any], Any]) -> orjson.Fragment:
         known, json = len(self._items), self._json
@@ -167,10 +157,7 @@ class _JsonList:
 class RequestBodies:
     """Builds the requests of one run, each of which repeats the tools and the messages of the one before."""
 
-    __slots__ = ("_messages", "_profile", "_tools")
-
-    def __init__(self) -> None:
-        self._profile: ProviderProfile | None = None
+    _profile: ProviderProfile | None = None
 
     def body(
         self,
@@ -185,13 +172,13 @@ class RequestBodies:
             self._profile, self._messages, self._tools = profile, _JsonList(), _JsonList()
         body: dict[str, Any] = {
             "model": model,
-            "messages": self._messages.encoded(messages, lambda message: _wire_message(message, profile)),
+            "messages": self._messages.encoded(messages, partial(_wire_message, profile=profile)),
             "stream": True,
         }
         if profile.streams_usage:
             body["stream_options"] = {"include_usage": True}
         if tools:
-            body["tools"] = self._tools.encoded(tools, lambda schema: schema)
+            body["tools"] = self._tools.encoded(tools, dict)
         given = {name: getattr(options, name) for name in _OPTIONS}
         given |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
         given |= options.extra

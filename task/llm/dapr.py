@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, cast
@@ -19,7 +17,6 @@ from dapr.proto import api_v1
 from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprStub
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import ParseDict, ParseError
-from google.protobuf.struct_pb2 import Struct
 
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError, SettingsError
@@ -60,7 +57,6 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 250),
     ("grpc.min_reconnect_backoff_ms", 2000),
 )
-_RECONNECT_SECONDS = 0.5
 _CHOICES = ("auto", "none", "required")
 _KINDS: Mapping[Role, str] = {
     Role.SYSTEM: "of_system",
@@ -212,16 +208,9 @@ class DaprServer:
         if self._opened is None and self._tls:
             self._opened = grpc.aio.secure_channel(self._target, grpc.ssl_channel_credentials(), _OPTIONS)
         channel = self._opened = self._opened or grpc.aio.insecure_channel(self._target, _OPTIONS)
-        lost = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        if channel.get_state() is lost:
-            # Between two attempts to connect, calls would fail although the sidecar may be back.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RECONNECT_SECONDS):
-                    await channel.wait_for_state_change(lost)
-        stub = DaprStub(channel)
         metadata = (*(((_KEY, self._token),) if self._token else ()), *trace_headers().items())
         try:
-            return await getattr(stub, method)(request, timeout=seconds, metadata=metadata)
+            return await getattr(DaprStub(channel), method)(request, timeout=seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise call_failure(error.code(), error.details() or "", self.place, self._token) from error
 
@@ -338,12 +327,12 @@ def with_integers(arguments: str) -> str:
 
 def _wire_tool(tool: ToolSchema) -> api_v1.ConversationTools:
     function = tool["function"]
-    named = {"name": function["name"], "description": function.get("description")}
+    sent = {"name": function["name"], "description": function.get("description")}
     try:
-        parameters = ParseDict(function.get("parameters") or {}, Struct())
+        wire = {"function": {**sent, "parameters": function.get("parameters") or {}}}
+        return ParseDict(wire, api_v1.ConversationTools())
     except ParseError as error:
         raise unsendable("A tool's schema is nested too deeply for Dapr.") from error
-    return api_v1.ConversationTools(function=api_v1.ConversationToolsFunction(**named, parameters=parameters))
 
 
 def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:

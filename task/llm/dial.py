@@ -1,11 +1,9 @@
 """Chat models that DIAL Core serves as deployments, their listings, and the credentials that Core accepts."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import aiohttp
@@ -29,18 +27,6 @@ class UserToken(str):
 def core_headers(secret: str) -> dict[str, str]:
     """The header that authenticates with a key or a token."""
     return {"Authorization": f"Bearer {secret}"} if isinstance(secret, UserToken) else {"Api-Key": str(secret)}
-
-
-class ClientCredentials(TypedDict, total=False):
-    """Arguments of aidial-client's constructors."""
-
-    api_key: str
-    bearer_token: str
-
-
-def client_credentials(secret: str) -> ClientCredentials:
-    """The arguments with which aidial-client authenticates with a key or a token."""
-    return {"bearer_token": str(secret)} if isinstance(secret, UserToken) else {"api_key": str(secret)}
 
 
 @dataclass(frozen=True, slots=True)

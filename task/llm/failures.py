@@ -3,8 +3,6 @@
 No text contains a body, a key or an address; addresses are in the log only.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -70,9 +68,7 @@ _SENTENCES: Mapping[int | str, str] = {  # by status, or by code where there is 
 }
 
 
-def http_failure(
-    status: int, body: bytes, headers: Mapping[str, str], secrets: Iterable[str], now: datetime | None = None
-) -> ProviderError:
+def http_failure(status: int, body: bytes, headers: Mapping[str, str], secrets: Iterable[str]) -> ProviderError:
     """The error for an HTTP status other than 200; `body` may be JSON, plain text or HTML."""
     try:
         content = orjson.loads(body)
@@ -86,7 +82,7 @@ def http_failure(
         error = " ".join(_TAG.sub(" ", body.decode("utf-8", "replace")).split())
     fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
     failure = _failure(status, fields, secrets)
-    failure.retry_after = retry_after(headers, now or datetime.now(UTC))
+    failure.retry_after = retry_after(headers, datetime.now(UTC))
     return failure
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import orjson
@@ -33,7 +33,7 @@ from task.llm.chat_chunks import drain
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.ollama_request import OllamaModel, chat_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
-from task.llm.transport import RETRIES, Retries, answer_bytes, listing
+from task.llm.transport import RETRIES, Retries, answer_bytes, listed
 from task.llm.window import ANSWER_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -110,32 +110,27 @@ class OllamaServer:
                 self._explain(error, name)
                 raise
             try:
-                found = self._kept[name] = self._described(name, orjson.loads(b"".join(content)))
+                shown: dict[str, Any] = orjson.loads(b"".join(content))
+                info: dict[str, Any] = shown.get("model_info") or {}
+                limit, count = info.get(f"{info.get('general.architecture')}.context_length"), info.get(_PARAMETERS)
+                limit = limit if isinstance(limit, int) and limit > 0 else self._context
+                remote = bool(self._key or shown.get("remote_host"))
+                found = self._kept[name] = OllamaModel(
+                    name,
+                    limit if remote else min(limit, self._context),  # the bound is about a machine's memory
+                    frozenset(map(str, shown["capabilities"])) if shown.get("capabilities") else None,
+                    count if isinstance(count, int) else None,
+                    remote,
+                )
             except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
                 text = "What answers in the place of Ollama does not describe its models."
                 raise ProviderError(text, code=MALFORMED) from error
         return found
 
-    def _described(self, name: str, found: dict[str, Any]) -> OllamaModel:
-        info, capabilities = cast("dict[str, Any]", found.get("model_info") or {}), found.get("capabilities")
-        limit, count = info.get(f"{info.get('general.architecture')}.context_length"), info.get(_PARAMETERS)
-        limit = limit if isinstance(limit, int) and limit > 0 else self._context
-        remote = bool(self._key or found.get("remote_host"))
-        return OllamaModel(
-            name,
-            limit if remote else min(limit, self._context),  # the bound is about a machine's memory
-            frozenset(map(str, capabilities)) if capabilities else None,
-            count if isinstance(count, int) else None,
-            remote,
-        )
-
     async def models(self) -> list[str]:
         """The names of the server's models; none where it does not list them."""
-        found = await listing(self._session, f"{self.url}/api/tags", self._authorization)
-        try:
-            return [str(item["name"]) for item in found["models"]]
-        except (KeyError, TypeError):
-            return []
+        found = await listed(self._session, f"{self.url}/api/tags", self._authorization, "models")
+        return [str(item["name"]) for item in found or () if "name" in item]
 
     async def accepts_images(self, model: str, _api_key: str = "") -> bool:
         """Whether the model sees pictures; Ollama drops them for one that does not."""
@@ -148,27 +143,47 @@ class OllamaServer:
 
     async def is_loaded(self, model: OllamaModel) -> bool:
         """Whether the model can answer at once, with its context; also where the server does not say."""
-        found = await listing(self._session, f"{self.url}/api/ps", self._authorization)
-        try:
-            loaded = [item for item in found["models"] if model.is_named(item["model"])]
-            return any(item.get("context_length", model.context) == model.context for item in loaded)
-        except (KeyError, TypeError, AttributeError):
-            return True
+        found = await listed(self._session, f"{self.url}/api/ps", self._authorization, "models")
+        loaded = [item for item in found or () if model.is_named(str(item.get("model")))]
+        return found is None or any(item.get("context_length", model.context) == model.context for item in loaded)
 
     async def answer(self, body: bytes, model: OllamaModel) -> AsyncGenerator[Delta]:
-        """The deltas of the answer to a chat request.
+        """The deltas of the answer to a chat request, then its usage, then its one `Finish`.
 
         Raises:
-            ProviderError: with a sentence for users where the server's words say what to do.
+            ProviderError: the server reports a failure, sends something else, or stops before the answer's end; with a
+                sentence for users where the server's words say what to do.
         """
-        deltas = ollama_deltas(self._post("/api/chat", body), model.context, (self._key,))
+        answer, line = _OllamaAnswer((self._key,)), bytearray()
         try:
-            async with aclosing(deltas):
-                async for delta in deltas:
-                    yield delta
+            async with aclosing(self._post("/api/chat", body)) as pieces:
+                async for piece in pieces:
+                    # Split at newline bytes, so that characters that were cut come together again.
+                    *ends, rest = piece.split(b"\n")
+                    for end in ends:
+                        line += end
+                        for delta in answer.read(line):
+                            yield delta
+                        line.clear()
+                    if answer.usage is not None:
+                        break
+                    line += rest
+                    if len(line) > LINE_LIMIT:
+                        raise ProviderError("The model provider sent an endless line.", code=MALFORMED)
+                else:
+                    for delta in answer.read(line):
+                        yield delta
+                if answer.usage is None:
+                    raise ProviderError("The model's answer was interrupted before its end.", code=INTERRUPTED)
+                await drain(pieces)
         except ProviderError as error:
             self._explain(error, model.name)
             raise
+        if answer.usage.prompt_tokens >= model.context:  # cut by a server that knows no better
+            full = f"the request filled the context of {model.context} tokens, so its beginning may have been cut off"
+            yield ModelWarning(full)
+        yield answer.usage
+        yield Finish(answer.finish_reason)
 
     def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes]:
         headers = {**_HEADERS, **self._authorization}
@@ -207,45 +222,6 @@ class OllamaChatModel:
                 yield delta
 
 
-async def ollama_deltas(
-    pieces: AsyncGenerator[bytes], context: int, secrets: Iterable[str] = (), line_limit: int = LINE_LIMIT
-) -> AsyncGenerator[Delta]:
-    """The deltas in an answer's bytes, then its usage, then its one `Finish`.
-
-    `context` is the model's: a prompt that fills it has been cut by a server that knows no better.
-
-    Raises:
-        ProviderError: the server reports a failure, sends something else, or stops before the answer's end.
-    """
-    answer, held, length = _OllamaAnswer(secrets), list[bytes](), 0
-    async with aclosing(pieces):
-        async for piece in pieces:
-            # Split at newline bytes, so that characters that were cut come together again.
-            *lines, rest = piece.split(b"\n")
-            for line in lines:
-                for delta in answer.read(b"".join((*held, line))):
-                    yield delta
-                held, length = [], 0
-            if answer.usage is not None:
-                break
-            held.append(rest)
-            length += len(rest)
-            if length > line_limit:
-                raise ProviderError("The model provider sent an endless line.", code=MALFORMED)
-        else:
-            for delta in answer.read(b"".join(held)):
-                yield delta
-        if answer.usage is None:
-            raise ProviderError("The model's answer was interrupted before its end.", code=INTERRUPTED)
-        await drain(pieces)
-    if answer.usage.prompt_tokens >= context:
-        yield ModelWarning(
-            f"the request filled the context of {context} tokens, so its beginning may have been cut off"
-        )
-    yield answer.usage
-    yield Finish(answer.finish_reason)
-
-
 class _OllamaAnswer:
     __slots__ = ("_calls", "_secrets", "_started", "finish_reason", "usage")
 
@@ -256,7 +232,7 @@ class _OllamaAnswer:
         self.finish_reason = ""
         self.usage: Usage | None = None  # stands in the last line
 
-    def read(self, line: bytes) -> list[Delta]:
+    def read(self, line: bytearray) -> list[Delta]:
         if not line.strip() or self.usage is not None:
             return []
         try:

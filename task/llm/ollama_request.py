@@ -1,7 +1,5 @@
 """Build chat requests in Ollama's own shape: arguments as objects, pictures as base64, schemas that it understands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from task.llm.schemas import asked_for_json, simple_schema, wanted_schema
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
 _MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
 _THINK: Mapping[str, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
+SMALL_PARAMETERS = 4_000_000_000  # fewer make a small model: it does not follow long prompts and full tool schemas
+SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without a GPU minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,16 @@ class OllamaModel:
     def can(self, capability: str) -> bool:
         """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""
         return self.capabilities is None or capability in self.capabilities
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it gets the small models' profile; Ollama's cloud does not constrain answers, as that requires."""
+        return not self.remote and self.parameters is not None and self.parameters < SMALL_PARAMETERS
+
+    @property
+    def readable_tokens(self) -> int:
+        """How many tokens it reads and writes at a time."""
+        return min(self.context, SMALL_CONTEXT) if self.is_small else self.context
 
 
 def chat_body(
@@ -145,10 +155,6 @@ def wire_tool(tool: ToolSchema) -> dict[str, Any]:
     """The tool in the shape that the server reads."""
     function = tool["function"]
     found = simple_schema(function.get("parameters") or {})
-    parameters = {
-        "type": "object",
-        "properties": found.get("properties", {}),
-        "required": found.get("required", []),
-    }
+    parameters = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
     named = {"name": function["name"], "description": function.get("description") or ""}
     return {"type": "function", "function": {**named, "parameters": parameters}}

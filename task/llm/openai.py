@@ -1,7 +1,5 @@
 """Chat models behind an OpenAI-compatible endpoint, and recordings as text."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -17,7 +15,7 @@ from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CONNECTION_FAILED, http_failure
 from task.llm.text_calls import with_text_calls
-from task.llm.transport import RETRIES, Retries, answer_bytes, listing
+from task.llm.transport import RETRIES, Retries, answer_bytes, listed
 
 _TRANSCRIBE = "Write down word for word what is said in the attached recording. Answer with these words only."
 TRANSCRIPTION_TIMEOUT = aiohttp.ClientTimeout(total=120)
@@ -53,11 +51,8 @@ class OpenAIChatModel:
 async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: str) -> list[str]:
     """The ids that the endpoint lists; none where it does not list them in time."""
     headers = _authorization(api_key, profile_for("", base_url))
-    found = await listing(session, _url(base_url, "models"), headers)
-    try:
-        return [str(item["id"]) for item in found["data"]]
-    except (KeyError, TypeError):
-        return []  # anything but the expected shape counts as no answer
+    found = await listed(session, _url(base_url, "models"), headers, "data")
+    return [str(item["id"]) for item in found or () if "id" in item]
 
 
 @dataclass(frozen=True, slots=True)

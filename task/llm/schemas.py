@@ -1,7 +1,5 @@
 """Write JSON Schemas in the few keywords that every model server reads, and ask for JSON where none is enforced."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mappi
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, cast
 
 import orjson
@@ -56,14 +57,11 @@ _WRAPPER = (
 )
 _BEFORE = re.compile(_WRAPPER)
 _BETWEEN = re.compile(_WRAPPER + r"|[,;)\]}]+|`{3,12}(?=[^\s\w`+.-])")
-_UNFINISHED = re.compile(r"`{1,2}|`{3,12}[ \t]{0,4}[\w+.-]{0,40}[^\n`]{0,40}|[<\[][/|｜]*(?P<word>[^<>\[\]\n]{0,90})")
+_UNFINISHED = re.compile(r"`{1,2}|`{3,12}[ \t]{0,4}[\w+.-]{0,40}[^\n`]{0,40}|[<\[][/|｜]*+(?P<word>[^<>\[\]\n]{0,90})")
 
 
 def with_text_calls(
-    deltas: AsyncGenerator[Delta],
-    messages: Sequence[Message],
-    tools: Sequence[ToolSchema],
-    options: ModelOptions,
+    deltas: AsyncGenerator[Delta], messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
 ) -> AsyncGenerator[Delta]:
     """The deltas of a request for these messages and tools, with calls in place of the text that contains them.
 
@@ -241,11 +239,7 @@ class TextScanner:
         lead, text = self._held[0], "".join(self._held[1:])
         self._candidate = self._end = None
         self._held = []
-        if complete:
-            calls = self._offered.calls(candidate, text)
-        else:
-            cut = self._offered.cut_off(candidate, text)
-            calls = [cut] if cut else None
+        calls = (self._offered.calls if complete else self._offered.cut_off)(candidate, text)
         if calls and _squeezed(lead[lead.rfind(candidate.name) :] + text) not in self._read:
             self.found, self._last = True, candidate
             for call in calls:
@@ -381,27 +375,28 @@ class OfferedTools:
             )
         return "undecided" if (mark >= 0 or begins) and not complete else None
 
-    def calls(self, opening: Opening, text: str) -> list[FunctionCall] | None:
-        """The calls in the whole text of the JSON; None if it is anything else."""
+    def calls(self, opening: Opening, text: str) -> list[FunctionCall]:
+        """The calls in the whole text of the JSON; none if it is anything else."""
         try:
             value = _loaded(text)
             found = [(opening.name, value)] if opening.name else _calls_in(value)
-            calls = [self._fitting(name, arguments) for name, arguments in found or ()]
+            calls = [self._fitting(name, arguments) for name, arguments in found]
         except _WRONG:
-            return None
-        return [call for call in calls if call] if calls and all(calls) else None
+            return []
+        return [call for call in calls if call] if all(calls) else []
 
-    def cut_off(self, opening: Opening, text: str) -> FunctionCall | None:
-        """The call whose text ended early, with its arguments so far; None if it was not yet certain to be one."""
+    def cut_off(self, opening: Opening, text: str) -> list[FunctionCall]:
+        """The call whose text ended early, with its arguments so far; none if it was not yet certain to be one."""
         name, arguments = opening.name, text
         if not name:
             if (head := self._cut.search(text, 0, HEAD)) is None:
-                return None
+                return []
             name, arguments = head[1], text[head.end() :]
         try:
-            return self._fitting(name, json.JSONDecoder(strict=False).raw_decode(arguments)[0])
+            call = self._fitting(name, json.JSONDecoder(strict=False).raw_decode(arguments)[0])
         except _WRONG:
-            return FunctionCall(name, arguments)
+            call = FunctionCall(name, arguments)
+        return [call] if call else []
 
     def _fitting(self, name: str, arguments: Any) -> FunctionCall | None:
         name = name.removeprefix("functions.")
@@ -432,18 +427,20 @@ def _loaded(text: str) -> Any:
     return json.loads(text, strict=False)  # small models write line breaks into strings
 
 
-def _calls_in(value: Any) -> list[tuple[str, Any]] | None:
+def _calls_in(value: Any) -> list[tuple[str, Any]]:
+    # Of a list every item has to be a call.
     if isinstance(value, list):
         found = [_calls_in(item) for item in cast("list[Any]", value)]
-        return [call for calls in found for call in calls or ()] if found and all(found) else None
+        return list(chain.from_iterable(found)) if all(found) else []
     if not isinstance(value, dict):
-        return None
+        return []
     fields = {key: item for key, item in cast("_Json", value).items() if key not in _AROUND}
-    if len(fields) == 1:
-        key, item = next(iter(fields.items()))
-        return _calls_in(item) if key in _WHOLE and not isinstance(item, str) else None
-    names, arguments = fields.keys() & set(_NAMES), fields.keys() & set(_ARGUMENTS)
-    if len(fields) != 2 or not names or not arguments:
-        return None
-    name = fields[names.pop()]
-    return [(name, fields[arguments.pop()])] if isinstance(name, str) else None
+    match list(fields.items()):
+        case [(key, item)] if key in _WHOLE and not isinstance(item, str):
+            return _calls_in(item)
+        case [(first, str(name)), (second, arguments)] if first in _NAMES and second in _ARGUMENTS:
+            return [(name, arguments)]
+        case [(first, arguments), (second, str(name))] if first in _ARGUMENTS and second in _NAMES:
+            return [(name, arguments)]
+        case _:
+            return []

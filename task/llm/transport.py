@@ -1,15 +1,13 @@
 """POST a JSON request to a model provider and stream its answer's bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 import aiohttp
@@ -52,6 +50,14 @@ def new_session(read_seconds: float = READ_SECONDS, *, traced: bool = False) -> 
         cookie_jar=aiohttp.DummyCookieJar(),  # the pool serves many callers
         trace_configs=[tracing] if traced else None,
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a loopback address or `localhost`; no name is looked up."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def no_cookies() -> CookieJar:
@@ -149,14 +155,18 @@ async def listing(session: aiohttp.ClientSession, url: str, headers: Mapping[str
         return None
 
 
+async def listed(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], key: str
+) -> list[dict[str, Any]] | None:
+    """The objects below `key` in what a server lists; None where it does not list them."""
+    found = await listing(session, url, headers)
+    items = found.get(key) if isinstance(found, dict) else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else None
+
+
 def sendable(body: bytes) -> bytes | io.BytesIO:
     """The body for aiohttp: a large one as a file, so that writing it does not block the event loop."""
     return body if len(body) < _LARGE_BODY else io.BytesIO(body)
-
-
-@lru_cache(maxsize=1_000)
-def _parsed(url: str) -> URL:
-    return URL(url, encoded=True)
 
 
 async def _open(
@@ -164,7 +174,7 @@ async def _open(
 ) -> tuple[aiohttp.ClientResponse, bytes]:
     try:
         response = await session.post(
-            _parsed(url),
+            URL(url, encoded=True),
             data=sendable(body),
             headers={**_HEADERS, **headers},
             allow_redirects=False,  # a redirect would take the key to another host

@@ -1,7 +1,5 @@
 """Make a conversation fit the model it is sent to."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,11 +43,14 @@ class ContextWindow:
 
     async def fitted(self, messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
         """The messages as they can be sent; the same list if nothing is too long."""
-        if not self._known:
-            if self._tokens_of(messages) + self._tokens_of_tools(tools) < SMALL:
-                return self._within(messages, Budget(self.messages))
+        if tools is not self._tools:
+            self._tools, self._tools_weight = tools, schema_tokens(tools)
+        known = len(self._weighed) if _begins_with(messages, self._weighed) else 0
+        self._weight = (self._weight if known else 0) + _total(messages[known:])
+        self._weighed = messages
+        if not self._known and self._weight + self._tools_weight >= SMALL:
             self._tokens, self._known = await self.limit() if self.limit else None, True
-        return self._within(messages, self._room(tools))
+        return self._within(messages, self._tools_weight, self._weight)
 
     def shorter(
         self, messages: list[Message], tools: Sequence[ToolSchema], refusal: ProviderError
@@ -57,20 +58,17 @@ class ContextWindow:
         """The messages for a retry after a refusal; None: length was not the reason, or nothing can be left out."""
         if refusal.code != CONTEXT_LENGTH:
             return None
-        total = sum(map(message_tokens, messages)) + schema_tokens(tools)
+        weight, tools_weight = _total(messages), schema_tokens(tools)
         # Refusals name the limit and the request's size, in the provider's tokens.
         numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(refusal.text)})[-2:]
         share = max(0.9 * numbers[0] / numbers[1], 0.05) if len(numbers) == 2 else 0.5
-        self._tokens, self._known = int(total * share), True
-        result = self._within(messages, self._room(tools))
-        return result if sum(map(message_tokens, result)) < sum(map(message_tokens, messages)) else None
+        self._tokens, self._known = int((weight + tools_weight) * share), True
+        result = self._within(messages, tools_weight, weight)
+        return result if _total(result) < weight else None
 
-    def _room(self, tools: Sequence[ToolSchema]) -> Budget:
-        left = None if self._tokens is None else max(self._tokens - self._tokens_of_tools(tools), 1)
-        return Budget(self.messages, left)
-
-    def _within(self, messages: list[Message], room: Budget) -> list[Message]:
-        if room.allows(len(messages), 0 if room.tokens is None else self._tokens_of(messages)):
+    def _within(self, messages: list[Message], tools_weight: int, weight: int) -> list[Message]:
+        room = Budget(self.messages, None if self._tokens is None else max(self._tokens - tools_weight, 1))
+        if room.allows(len(messages), weight):
             return messages
         if _begins_with(messages, self._source):
             grown = [*self._result, *messages[len(self._source) :]]
@@ -83,26 +81,15 @@ class ContextWindow:
         self._source, self._result = messages, shortened(kept, room)
         return self._result
 
-    def _tokens_of(self, messages: list[Message]) -> int:
-        added = messages
-        if _begins_with(messages, self._weighed):
-            added = messages[len(self._weighed) :]
-        else:
-            self._weight = 0
-        self._weight += sum(map(message_tokens, added))
-        self._weighed = messages
-        return self._weight
-
-    def _tokens_of_tools(self, tools: Sequence[ToolSchema]) -> int:
-        if tools is not self._tools:
-            self._tools, self._tools_weight = tools, schema_tokens(tools)
-        return self._tools_weight
-
 
 def _begins_with(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
     # A run only adds messages to those of its earlier requests.
     known = len(earlier)
     return 0 < known <= len(messages) and messages[known - 1] is earlier[-1]
+
+
+def _total(messages: Sequence[Message]) -> int:
+    return sum(map(message_tokens, messages))
 
 
 def schema_tokens(tools: Sequence[ToolSchema]) -> int:

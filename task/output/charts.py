@@ -1,7 +1,5 @@
 """Make a Plotly chart that code or another model has written load nothing and lead nowhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Decide which URLs in Markdown and HTML may be loaded or followed, and show the others as inert text."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Defang a text piece by piece: images and links that the model made up become plain text."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import ClassVar

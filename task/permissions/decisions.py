@@ -1,7 +1,5 @@
 """What the gate is asked and what it answers, and the gate that checks the mode only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol

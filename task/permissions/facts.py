@@ -1,7 +1,5 @@
 """What a call would touch, from its parsed arguments: URLs, hosts, paths, commands, amounts."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +12,7 @@ from task.permissions.decisions import CallRequest, Effect
 from task.permissions.invocations import Invocation
 from task.permissions.programs import HARMLESS_TARGETS, REACHING, Reading, reading
 from task.permissions.shell import parsed
-from task.permissions.taint import (
-    hosts_of,
-    is_dial_file,
-    is_plain,
-    named_values,
-    urls_in,
-    urls_of_text,
-)
+from task.permissions.taint import hosts_of, is_dial_file, is_plain, named_values, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})

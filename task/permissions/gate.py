@@ -68,13 +68,11 @@ class Grant:
 
     def describe(self) -> str:
         """What the grant covers, for users."""
-        match self.scope:
-            case "call":
-                return f"{self.tool}, exactly as shown{', once' if self.once else ''}"
-            case "prefix":
-                return f"{self.tool}: commands that begin with {self.prefix!r}"
-            case "tool":
-                return f"every call of {self.tool}"
+        if self.scope == "tool":
+            return f"every call of {self.tool}"
+        if self.scope == "prefix":
+            return f"{self.tool}: commands that begin with {self.prefix!r}"
+        return f"{self.tool}, exactly as shown{', once' if self.once else ''}"
 
 
 _LIST = TypeAdapter(list[Grant])
@@ -105,12 +103,10 @@ class Grants:
         `commands` are the words of every command in the call, `tainted`: text from outside other than the tool's own
         results is in the conversation.
         """
-        whose = (principal, conversation)
         fitting = [
             grant
             for grant in self.list()
-            if (grant.principal, grant.conversation) == whose
-            and grant.tool == tool
+            if (grant.tool, grant.principal, grant.conversation) == (tool, principal, conversation)
             and grant.covers(digest, commands, tainted=tainted)
         ]
         found = min(fitting, key=lambda grant: get_args(Scope).index(grant.scope), default=None)
@@ -129,10 +125,10 @@ class Grants:
 
     def revoke(self, grant: Grant) -> bool:
         """Remove a grant; False if it is not there."""
-        if grant not in self._grants:
-            return False
-        self._grants.remove(grant)
-        return True
+        known = grant in self._grants
+        if known:
+            self._grants.remove(grant)
+        return known
 
     @classmethod
     def from_list(cls, data: Iterable[Mapping[str, Any]], clock: Callable[[], float]) -> Grants:
@@ -146,12 +142,11 @@ class Grants:
 
 FREE_CHARACTERS = 200  # a search this short may leave a conversation that contains text from outside
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
-_UNCHANGED = Allowed("policy")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyGate:
-    """Decides about the calls of one conversation of one principal; `clock` returns Unix time.
+    """Decides about the calls of one conversation of one principal.
 
     `refresh` removes from `grants` those that were revoked elsewhere.
     """
@@ -161,7 +156,6 @@ class PolicyGate:
     mode: PermissionMode
     principal: str
     conversation: str
-    clock: Callable[[], float]
     refresh: Callable[[], Awaitable[None]] | None = None
 
     async def decide(self, request: CallRequest) -> Decision:
@@ -177,7 +171,7 @@ class PolicyGate:
             return Denied(facts.unreachable)
         reason = self._question(facts, self.policy.first(facts))
         if not reason:
-            return _UNCHANGED
+            return Allowed("policy")
         exact = digest(facts.tool, request.arguments, self.policy, request.workspace)
         card = card_of(facts)
         commands = [command.words for command in facts.script.invocations] if _coverable(facts) else []
@@ -205,16 +199,8 @@ class PolicyGate:
         # "Always" covers the tool; for a command its first words, or exactly this one if they are too general.
         prefix = prefix_of(facts.script) if _coverable(facts) else ""
         scope: Scope = "prefix" if prefix else "call" if facts.command else "tool"
-        return Grant(
-            scope,
-            facts.tool,
-            self.principal,
-            self.conversation,
-            expires,
-            digest=exact if scope == "call" else "",
-            prefix=prefix,
-            tainted=facts.request.context.tainted,
-        )
+        exact, tainted = exact if scope == "call" else "", facts.request.context.tainted
+        return Grant(scope, facts.tool, self.principal, self.conversation, expires, exact, prefix, tainted=tainted)
 
 
 def _coverable(facts: CallFacts) -> bool:

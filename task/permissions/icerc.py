@@ -1,12 +1,10 @@
 """ICERC: the card that the user decides by, and how it shows text that may try to deceive."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 Level = Literal["low", "medium", "high"]
 
@@ -43,7 +41,7 @@ class Brief:
     expected_outcome: str = ""
 
     @classmethod
-    def read(cls, brief: Any) -> Brief:
+    def read(cls, brief: Any) -> Self:
         """The brief as a model sends it: as documented, as the text of a whole card, or as plain words."""
         if isinstance(brief, Mapping):
             fields = cast("Mapping[str, Any]", brief)
@@ -77,6 +75,16 @@ class ICERC:
         """The same for pages that show it as plain text: nothing is hidden, and the model's words are one line."""
         own = {"intent": plain(self.intent), "expected_outcome": plain(self.expected_outcome)}
         return {**self.as_dict(), **own, "command": spelt_out(self.command)}
+
+    def rows(self) -> dict[str, str]:
+        """The card by its labels, for a terminal: no command is cut at its end only, and nothing acts on it."""
+        risk = self.risk_assessment
+        return {
+            "Command": spelt_out(shortened(self.command)),
+            "Why": plain(self.intent),
+            "Expected": plain(self.expected_outcome),
+            "Risk": "\n".join([f"{risk.level}: {plain(risk.scope)}", *map(plain, risk.details.splitlines())]),
+        }
 
     def markdown(self) -> str:
         """The card as Markdown in which nothing that the model wrote can act as Markdown."""
@@ -165,10 +173,8 @@ def tricks(text: str) -> list[str]:
     """What in the text a reader cannot see or would mistake for something else."""
     if _PLAIN.fullmatch(text):
         return []
-    found: list[str] = []
-    if visible(text) != text:
-        found.append("hidden or reordering characters")
-    if any(_disguised(word) for word in _WORDS.findall(text)):
+    found = ["hidden or reordering characters"] if visible(text) != text else []
+    if any(map(_disguised, _WORDS.findall(text))):
         found.append("look-alike letters of another alphabet")
     return found
 

@@ -1,7 +1,5 @@
 """Read the options and operands of a command by what is known about its program."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Compare commands with how a rule says that they begin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from posixpath import basename

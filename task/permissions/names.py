@@ -1,7 +1,5 @@
 """The name of a tool in rules, tables and traces, and the documented aliases that lead to it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 

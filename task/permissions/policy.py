@@ -1,17 +1,19 @@
-"""The policy: ordered rules that allow, deny or ask, by tool, effect, path, command and host."""
+"""The policy: ordered rules that allow, deny or ask, by tool, effect, path, command and host.
 
-from __future__ import annotations
+At the end are the rules of a coding run, and the question about its preparation.
+"""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
 from posixpath import normpath
 from typing import Literal
 
-from task.permissions.decisions import Effect
+from task.conversation.messages import FunctionCall, ToolCall
+from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
 from task.permissions.facts import CallFacts
 from task.permissions.matching import are_within, is_concerned, is_spelt_out, other_command
 from task.permissions.names import names_of
@@ -110,10 +112,9 @@ class Policy:
         if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
         if self.commands is not None and facts.command and not are_within(facts.script, self.commands):
-            among = f"it is not known or not among the allowed commands ({', '.join(self.commands)})"
-            return (
-                f"Command '{other_command(facts.script, self.commands)}' is not in the allowed commands list: {among}"
-            )
+            other, among = other_command(facts.script, self.commands), ", ".join(self.commands)
+            reason = f"it is not known or not among the allowed commands ({among})"
+            return f"Command '{other}' is not in the allowed commands list: {reason}"
         rule = next((rule for rule in self.rules if rule.action == "deny" and rule.fits(facts)), None)
         if rule is None:
             return ""
@@ -138,30 +139,18 @@ class Policy:
         return sha256(json.dumps([rules, self.commands, only], sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class DeadRule:
-    """A rule that never decides anything; `number` counts from 1."""
-
-    number: int
-    rule: Rule
-    reason: str
-
-
-def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> list[DeadRule]:
-    """The rules that can never decide: hidden by a wider rule, or for tools that are not in `tools` (None: any)."""
-    known = None if tools is None else list(tools)
-    dead: list[DeadRule] = []
-    for place, rule in enumerate(rules):
-        # A rule that denies decides before all others, wherever it stands.
-        denials = [other for other in rules[:place] if other.action == "deny"]
-        others = [other for at, other in enumerate(rules) if other.action == "deny" or at < place]
-        earlier = denials if rule.action == "deny" else others
-        hiding = next((other for other in earlier if _covers(other, rule)), None)
-        if hiding is not None:
-            dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.describe()}' decides first"))
-        elif known is not None and not any(map(rule.names, known)):
-            dead.append(DeadRule(place + 1, rule, f"no tool is called {rule.tool}"))
-    return dead
+def dead_rules(rules: Sequence[Rule], tools: Collection[str] | None = None) -> dict[int, str]:
+    """Why rules can never decide, by their numbers from 1: hidden by a wider one, or no tool in `tools` (None: any)."""
+    dead: dict[int, str] = {}
+    earlier: list[Rule] = []
+    # A rule that denies decides before all others, wherever it stands.
+    for number, rule in sorted(enumerate(rules, 1), key=lambda numbered: numbered[1].action != "deny"):
+        if (hiding := next((other for other in earlier if _covers(other, rule)), None)) is not None:
+            dead[number] = f"the rule '{hiding.describe()}' decides first"
+        elif tools is not None and not any(map(rule.names, tools)):
+            dead[number] = f"no tool is called {rule.tool}"
+        earlier.append(rule)
+    return dict(sorted(dead.items()))
 
 
 def _covers(wide: Rule, narrow: Rule) -> bool:
@@ -172,10 +161,9 @@ def _covers(wide: Rule, narrow: Rule) -> bool:
         return False
     if wide.effects is not None and not (same_sense and narrow.effects is not None and narrow.effects <= wide.effects):
         return False
-    if wide.known_url is not None and wide.known_url is not narrow.known_url:
-        return False
     pairs = ((wide.path, narrow.path), (wide.host, narrow.host), (wide.command or None, narrow.command or None))
-    return all(a is None or (same_sense and a == b) for a, b in pairs)
+    same_url = wide.known_url in (None, narrow.known_url)
+    return same_url and all(a is None or (same_sense and a == b) for a, b in pairs)
 
 
 DEFAULT_RULES = (
@@ -184,3 +172,43 @@ DEFAULT_RULES = (
     Rule("allow", effects=frozenset({Effect.READ, Effect.NETWORK}), known_url=True),
 )
 DEFAULT_POLICY = Policy(DEFAULT_RULES)
+
+SETUP = "run --setup"  # a name that no tool can have: it is the user's own command, never offered to a model
+WORKSPACE_TOOLS = ("fs_read", "fs_write", "fs_list", "fs_edit", "fs_search", "shell_run", "python_run")
+_LOCAL = frozenset({Effect.READ, Effect.WRITE, Effect.EXECUTE})
+# Documented; what such a program runs by itself is confined by the sandbox.
+_COMMANDS = """ls cd cat head tail find grep sort uniq wc diff pwd echo tree stat file cut tr sed awk rg true test mkdir
+touch cp mv make cmake npm pip cargo go git python python3 pytest node ruff mypy"""
+ALLOWED_COMMANDS = tuple(_COMMANDS.split())
+CODING_RULES = (
+    *(Rule("allow", name, frozenset({Effect.READ, Effect.WRITE}), workspace=True) for name in ("fs_write", "fs_edit")),
+    Rule("allow", "shell_run", _LOCAL, command=ALLOWED_COMMANDS, workspace=True),
+    Rule("allow", "python_run", _LOCAL, workspace=True),
+)
+_YES_RULES = (Rule("allow", effects=_LOCAL, workspace=True), Rule("allow", SETUP, _LOCAL | {Effect.NETWORK}))
+
+
+def coding_policy(policy: Policy, *, yes: bool = False) -> Policy:
+    """The policy after `--apply`: what stays in the workspace runs where `policy` has no rule that asks or denies.
+
+    `yes` answers the questions that are left about the workspace and about the setup; never one about a call that
+    leads out of the workspace, that text from outside makes dangerous, or that a rule of the operator asks.
+    """
+    rules = (*policy.rules, *CODING_RULES, *(_YES_RULES if yes else ()))
+    # The setup is the user's own command, not a tool that could be on a list of tools.
+    only = policy.only if policy.only is None else policy.only | {SETUP}
+    return replace(policy, rules=rules, only=only)
+
+
+def is_listed(line: str, root: str) -> bool:
+    """Whether a command line in the workspace at `root` runs documented commands only, and stays there."""
+    call = ToolCall("listed", FunctionCall("shell_run", json.dumps({"cmd": line})))
+    request = CallRequest(call, {"cmd": line}, frozenset({Effect.EXECUTE}), workspace=WorkspaceAccess(root))
+    return any(rule.command and rule.fits(CallFacts(request)) for rule in CODING_RULES)
+
+
+def setup_request(command: str, root: str) -> CallRequest:
+    """The call that a gate decides about before `--setup` runs, with the network, in the workspace at `root`."""
+    call = ToolCall(SETUP, FunctionCall(SETUP, json.dumps({"command": command})))
+    effects = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
+    return CallRequest(call, {"command": command}, effects, workspace=WorkspaceAccess(root))

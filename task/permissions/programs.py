@@ -1,7 +1,5 @@
 """Find every program that a script would run, and rate it by what common programs do with their arguments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

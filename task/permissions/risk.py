@@ -1,7 +1,5 @@
 """Assess the harm a call could do, from the parsed call and never from the model's words about it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The conversation as the gate sees it: its text from outside, its addresses, and the URLs it vouches for."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -190,8 +188,7 @@ def stands_in(url: str, text: str) -> bool:
     """Whether the text contains this whole URL, not only as a part of a longer one; it may omit `http://`."""
     if _occurs(url, text, "") or (url.endswith("/") and _occurs(url[:-1], text, "")):
         return True
-    scheme = _SCHEME.match(url)
-    bare = url[scheme.end() :].rstrip("/") if scheme else ""
+    bare = without_scheme(url) if _SCHEME.match(url) else ""
     return bool(bare) and _occurs(bare, text, "/@")
 
 
@@ -274,16 +271,17 @@ class ContextView:
             part = without_scheme(url)
             # A file counts only if the user has named it: the model's own code may have made any other.
             sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
-            known = False
-            for earlier in range(place - 1, -1, -1):
-                message = self._messages[earlier]
-                if message.role not in sources:
-                    continue
+
+            def names(message: Message) -> bool:
                 text = message.text() if message.role is Role.TOOL else message.text().partition(SHOWN_AGAIN)[0]
-                if part in text and stands_in(url, text) and self._vouches(earlier, url, depth):
-                    known = True
-                    break
-            self._known[url, place] = known
+                return part in text and stands_in(url, text)
+
+            self._known[url, place] = any(
+                self._messages[earlier].role in sources
+                and names(self._messages[earlier])
+                and self._vouches(earlier, url, depth)
+                for earlier in range(place - 1, -1, -1)
+            )
         return self._known[url, place]
 
     def _vouches(self, place: int, url: str, depth: int) -> bool:
@@ -304,11 +302,9 @@ class ContextView:
     def _arguments(self, place: int) -> Any:
         # Those of the call that the tool message at `place` answers.
         answered = self._messages[place].tool_call_id
-        for earlier in range(place - 1, -1, -1):
-            for call in self._messages[earlier].tool_calls:
-                if call.id == answered:
-                    try:
-                        return json.loads(call.function.arguments)
-                    except ValueError:
-                        return call.function.arguments
-        return ""
+        made = (call for message in reversed(self._messages[:place]) for call in message.tool_calls)
+        text = next((call.function.arguments for call in made if call.id == answered), '""')
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text

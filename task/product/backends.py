@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import SecretStr
 
+from task.conversation.messages import Message, Role
 from task.errors import SettingsError
-from task.llm.base import ChatModel
+from task.llm.base import ChatModel, Delta, ModelOptions, ModelWarning, ToolSchema
 from task.llm.chat_request import AZURE, DAPR, OLLAMA, PROFILES, ProviderProfile, profile_for
 from task.llm.dial import DialChatModel, ModelListings
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, Recording, listed_models, transcription
 from task.llm.transport import READ_SECONDS, Retries
-from task.local.model.small_model import SizedOllamaModel
+from task.local.model.small_model import SmallModel
+from task.local.model.weights import CODER
 from task.settings import Settings
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
     from task.llm.dapr import DaprServer
-
-
-class ModelFacts(Protocol):
-    """What is known of a provider's models, for the caller with `api_key`."""
-
-    async def accepts_images(self, model: str, api_key: str, /) -> bool: ...
-    async def request_tokens(self, model: str, api_key: str, /) -> int | None: ...
-
-
-async def _nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +35,28 @@ class Backend:
     `fetches_files`: its models get DIAL files by URL, where others get pictures inline. `listed`: they are those of
     DIAL Core. `facts` describe its models, None where nothing does; `dialect` is how requests to a model differ from
     OpenAI's. `models` names those that the caller with a key may choose, `transcribe` has speech as text by a
-    deployment where no chat model does that, `close` ends connections of its own. `address` is where its provider
+    deployment where no chat model does that, `closes` end connections of its own. `address` is where its provider
     listens, `provider` its name.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
     fetches_files: bool = False
     listed: bool = False
-    facts: ModelFacts | None = None
+    facts: ModelListings | OllamaServer | DaprServer | None = None
     dialect: Callable[[str], ProviderProfile] = profile_for
     models: Callable[[str], Awaitable[list[str]]] | None = None
     transcribe: Callable[[str, Recording], Awaitable[str]] | None = None
-    close: Callable[[], Awaitable[None]] = _nothing
+    closes: tuple[Callable[[], Awaitable[object]], ...] = ()
     address: str = ""
     provider: str = ""
 
 
 def _dial(settings: Settings, session: aiohttp.ClientSession, listings: ModelListings) -> Backend:
     dialect, retries = _dialect(settings), _retries(settings)
-
-    def chat_model(name: str, caller: Caller) -> ChatModel:
-        return DialChatModel(
-            session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=dialect, retries=retries
-        )
-
     return Backend(
-        chat_model,
+        lambda name, caller: DialChatModel(
+            session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=dialect, retries=retries
+        ),
         fetches_files=True,
         listed=True,
         facts=listings,
@@ -82,18 +71,39 @@ def _openai(settings: Settings, session: aiohttp.ClientSession, _: ModelListings
     dialect, retries = _dialect(settings), _retries(settings)
     url = settings.openai_base_url or "https://api.openai.com/v1"
     key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
-
-    def chat_model(name: str, caller: Caller) -> ChatModel:
-        return OpenAIChatModel(session, url, key, name, profile=dialect, retries=retries)
-
     return Backend(
-        chat_model,
+        lambda name, _: OpenAIChatModel(session, url, key, name, profile=dialect, retries=retries),
         dialect=lambda name: dialect or profile_for(name, url),
         models=lambda _: listed_models(session, url, key),
         transcribe=lambda deployment, recording: transcription(session, url, key, deployment, recording),
         address=url,
         provider="openai",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SizedOllamaModel:
+    """The model `name` of a server; a small one gets the profile of small models."""
+
+    server: OllamaServer
+    name: str
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        model = await self.server.model(self.name)
+        chat: ChatModel = self.server.chat_model(self.name)
+        parts = (part for message in messages if isinstance(message.content, list) for part in message.content)
+        if model.is_small and all(part.get("type") != "image_url" for part in parts):  # the profile is for text
+            # Ollama moves all system messages to the beginning, where they would change what it has in its cache.
+            bias, role = CODER.reply_bias, Role.USER
+            chat = SmallModel(chat, self.name, model.readable_tokens, reply_bias=bias, tail_role=role)
+            if tools and not model.can("tools"):
+                yield ModelWarning(f"the tools had no effect: {self.name} cannot call tools")
+                tools = ()
+        async with aclosing(chat.stream(messages, tools, options)) as deltas:
+            async for delta in deltas:
+                yield delta
 
 
 def _ollama(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
@@ -115,7 +125,7 @@ def _dapr(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) 
         facts=server,
         dialect=lambda _: DAPR,
         models=lambda _: server.models(),
-        close=server.close,
+        closes=(server.close,),
         address=dapr_address(settings),
         provider="dapr",
     )

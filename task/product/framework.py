@@ -1,24 +1,18 @@
 """The console's agent: the settings of `teps` hold, and its tools work in one folder."""
 
-from __future__ import annotations
-
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from task.closing import close_all
 from task.errors import SettingsError, ToolError
 from task.permissions.policy import Rule
 from task.product.opening import check, opened
 from task.product.parts import command_limits
 from task.product.profile import Profile, Services
 from task.settings import Settings
-from task.tools.base import FRAMEWORK, BaseTool
-from task.tools.models import Caller
+from task.tools.base import FRAMEWORK
 from task.tools.workspace.bounds import refusal
 from task.tools.workspace.commands import Commands
-from task.tools.workspace.framework import framework_tools, located
+from task.tools.workspace.framework import FolderTools, framework_tools, located
 from task.tools.workspace.root import FileLimits, Workspace
 
 # Files outside the folder, where they may be reached at all: their paths are absolute.
@@ -63,40 +57,6 @@ async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
         profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=replace(profile.rules, policy=policy)
     )
     return ConsoleProduct(services, profile, tools, settings)
-
-
-@dataclass(frozen=True, slots=True)
-class FolderTools:
-    """The documented tools of one folder; none, and `refused` says why, where they cannot work in it.
-
-    `handlers` are a program's own, which it adds when it likes.
-    """
-
-    folder: Path
-    refused: str = ""
-    commands: Commands | None = None
-    with_commands: Sequence[BaseTool] = ()
-    without_commands: Sequence[BaseTool] = ()
-    workspaces: Sequence[Workspace] = ()
-    handlers: list[BaseTool] = field(default_factory=list[BaseTool])
-
-    async def of(self, _: Caller) -> list[BaseTool]:
-        """The tools of the folder, for every caller."""
-        return [*self.handlers, *(self.without_commands if await self.missing() else self.with_commands)]
-
-    async def missing(self) -> tuple[str, ...]:
-        """Sentences about what the tools of the folder cannot do, and why."""
-        if self.commands is None:
-            return (f"The tools cannot work here: {self.refused}.",)
-        commands = self.commands
-        without = await asyncio.to_thread(lambda: commands.available)  # the first time takes a moment
-        return (without,) if without else ()
-
-    async def close(self) -> None:
-        if self.commands is not None:
-            await close_all(self.commands.close)
-        for workspace in self.workspaces:
-            workspace.close()
 
 
 def folder_tools(settings: Settings, folder: Path) -> FolderTools:

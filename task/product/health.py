@@ -1,10 +1,8 @@
 """Whether the product can answer: its model's server, its store, and the servers of its tools."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from urllib.parse import urlsplit
 
@@ -34,30 +32,26 @@ class Health:
     services: Services
     profile: Profile
     clock: Callable[[], float] = monotonic
-    _reasons: tuple[str, ...] = ()
-    _degraded: tuple[str, ...] = ()
-    _disagreements: tuple[str, ...] = ()
-    _tools: Sequence[BaseTool] = ()
+    _last: Report = Report((), (), ())
     _looked_at: float | None = None
+    _disagreements: tuple[str, ...] = ()
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def report(self) -> Report:
         """Without its model or its store the product is not ready; a server of tools or a Redis that is down, a replica
         with another secret and a wrong clock degrade it."""
         async with self._looking:
-            fresh = self._looked_at is not None and self.clock() - self._looked_at < FRESH_SECONDS
-            if not fresh:
-                probes = ((NO_MODEL, self._connect()), (NO_STORE, self._count()))
-                works = await asyncio.gather(*(_in_time(probe) for _, probe in probes))
-                self._reasons = tuple(reason for (reason, _), well in zip(probes, works, strict=True) if not well)
+            if self._looked_at is None or self.clock() - self._looked_at >= FRESH_SECONDS:
+                model, store = await asyncio.gather(_in_time(self._connect()), _in_time(self._count()))
+                reasons = (*(() if model else (NO_MODEL,)), *(() if store else (NO_STORE,)))
+                tools, issues = await offered(self.services, self.profile)
+                failing = (f"{issue.server}: {issue.summary}" for issue in issues)
+                self._last = Report(reasons, (*failing, *self._disagreements), tools)
                 self._looked_at = self.clock()
-            if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
-                self._tools, issues = await offered(self.services, self.profile)
-                self._degraded = tuple(f"{issue.server}: {issue.summary}" for issue in issues)
             redis = self.services.redis
             # Nothing is asked for it: this process renews its place there every few seconds.
             faults = (f"redis: {redis.fault}",) if redis is not None and redis.fault else ()
-            return Report(self._reasons, (*self._degraded, *self._disagreements, *faults), self._tools)
+            return replace(self._last, degraded=(*self._last.degraded, *faults))
 
     async def _connect(self) -> bool:
         address = self.profile.backend.address

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.approvals.approvals import ApprovalRules, CoreClaims
-from task.closing import close_all
+from task.approvals.approvals import ApprovalRules, Claims
 from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
@@ -25,22 +23,16 @@ from task.product.profile import Profile, Services
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
-from task.store.access import StoreAccess
+from task.store.access import StoreAccess, StoreOptions
 from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import MCPHub
-from task.tools.models import Caller
 from task.tools.offload import Offloader
-from task.tools.workspace.commands import Commands
-from task.tools.workspace.launcher import sandbox_here
-from task.tools.workspace.root import Workspace
-from task.tools.workspace.tools import workspace_tools
+from task.tools.workspace.tools import CallerWorkspaces
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
-
-logger = logging.getLogger(__name__)
 
 
 def check(settings: Settings) -> None:
@@ -100,20 +92,21 @@ def opened(
     try:
         files, listings = DialFiles(endpoint, session=session), ModelListings(session, endpoint)
         fingerprint = seal.fingerprint if seal is not None else None
-        store = StoreAccess(**settings.store_options, redis=redis, fingerprint=fingerprint)
+        store = StoreAccess(StoreOptions(**settings.store_options, redis=redis, fingerprint=fingerprint))
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
         mcp = MCPHub(parts.mcp_specs(settings), files, redis=redis)
-        claims, chosen = CoreClaims(session, endpoint), settings.permissions
+        claims, chosen = Claims(files), settings.permissions
         times = (chosen.open_minutes * 60, chosen.grant_hours * 3600)
         policy = parts.policy_of(settings)
         rules = ApprovalRules(policy, claims, *times, clock=store.now)  # the clock that replicas share
     except BaseException:
         session.detach()  # it has no connections yet
         raise
-    workspaces, key = _Workspaces(settings), settings.dial_api_key
+    workspaces = CallerWorkspaces(partial(parts.workspace_of, settings), parts.command_limits(settings))
+    key = settings.dial_api_key
     core_key = key.get_secret_value() if key else ""
-    closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, backend.close)
+    closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     services = Services(endpoint, session, files, listings, store, mcp, telemetry, redis, core_key, closes)
     profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
@@ -151,17 +144,17 @@ def telemetry_of(settings: Settings, metrics: PrometheusMetrics | None = None) -
     if base is None and whole is None:
         return Telemetry(metrics)
     try:
-        from task.telemetry.otel import SEND_SECONDS, OtelSpans, collector_at
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        from task.telemetry.otel import SEND_SECONDS, OtelSpans
     except ImportError as error:
         raise SettingsError(
             "OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: pip install "
             "'dial-general-purpose-agent[otel]'."
         ) from error
-    limited = (
-        not process_environment().keys().isdisjoint(("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"))
-    )
-    collector = collector_at(whole or f"{base}/v1/traces", None if limited else SEND_SECONDS)
-    return Telemetry(metrics, OtelSpans(collector))
+    given = process_environment().keys() & {"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"}
+    seconds = None if given else SEND_SECONDS  # the library reads the standard variables where it gets none
+    return Telemetry(metrics, OtelSpans(OTLPSpanExporter(whole or f"{base}/v1/traces", timeout=seconds)))
 
 
 def metrics_of(settings: Settings) -> PrometheusMetrics | None:
@@ -180,37 +173,3 @@ def metrics_of(settings: Settings) -> PrometheusMetrics | None:
     rag, planner, coder = settings.rag, settings.planner_model, settings.coder_model
     models = (settings.deployment_name, planner, coder, rag.deployment, rag.reranker, *settings.prices)
     return PrometheusMetrics(set(filter(None, models)), Path(shared) if shared else None)
-
-
-class _Workspaces:
-    """The workspaces that an operator offers to callers of the HTTP API and DIAL; each is opened when it is first used,
-    and its owners share it."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
-
-    async def tools(self, caller: Caller) -> list[BaseTool]:
-        """The tools of the caller's workspace; none without a workspace, or while its folder cannot be opened."""
-        folder = parts.workspace_of(self._settings, await caller.principal())
-        if folder is None:
-            return []
-        try:
-            await asyncio.to_thread(sandbox_here)  # the first time takes a moment
-            found = folder.stat()
-            key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
-            if key not in self._opened:
-                workspace = Workspace(folder)
-                commands = Commands(workspace, parts.command_limits(self._settings), gated=True)
-                tools = workspace_tools(workspace, None if commands.available else commands)
-                self._opened[key] = workspace, commands, tools
-        except OSError as error:
-            logger.warning("a workspace cannot be opened (%s)", type(error).__name__)
-            return []
-        return self._opened[key][2]
-
-    async def close(self) -> None:
-        opened, self._opened = self._opened, {}
-        await close_all(*(commands.close for _, commands, _ in opened.values()))
-        for workspace, _, _ in opened.values():
-            workspace.close()

@@ -1,7 +1,5 @@
 """Make the parts of a product from the settings: tools, MCP servers, policy and context."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +16,13 @@ from task.embedding.environment import EmbeddingEnvironment
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
 from task.llm.embeddings import core_embeddings, openai_embeddings
-from task.permissions.coding import coding_policy
 from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
 from task.permissions.names import own_name
-from task.permissions.policy import DEFAULT_RULES, Policy, Rule
-from task.search.document_cache import DocumentCache
+from task.permissions.policy import DEFAULT_RULES, Policy, Rule, coding_policy
 from task.search.embeddings import Embeddings, RemoteEmbeddings
 from task.search.readings import Readings
+from task.search.shelf import DocumentCache
 from task.search.vectors import MemoryVectors, PgVectors
 from task.settings import McpServerSettings, Settings, process_environment
 from task.shared.redis_store import RedisStore
@@ -35,8 +32,8 @@ from task.tools.declare import load_tools
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
+from task.tools.mcp.connection import LocalProgram
 from task.tools.mcp.hub import ServerSpec
-from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool

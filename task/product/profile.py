@@ -1,7 +1,5 @@
 """Services and Profile: what one process opens and closes once, and what one agent is."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -179,14 +177,16 @@ async def available(
     return others if len(others) < len(tools) and await services.listings.lacks(profile.painter, api_key) else tools
 
 
-async def offered(services: Services, profile: Profile) -> tuple[list[BaseTool], tuple[Issue, ...]]:
-    """The agent's own tools and those of the servers that answer without a caller's key, as the policy allows; and what
-    is wrong with the servers whose tools are missing."""
-    own: Sequence[BaseTool] = await profile.own_tools()
-    found = await services.mcp.discover(None, named(own))
-    if services.core_key:
-        own = await available(services, profile, own, services.core_key)
-    return [tool for tool in (*own, *found.tools) if profile.rules.policy.offers(tool.name)], found.issues
+async def offered(
+    services: Services, profile: Profile, caller: Caller | None = None
+) -> tuple[list[BaseTool], tuple[Issue, ...]]:
+    """The agent's own tools, those of the caller's workspace, and those of the servers, without a caller of those that
+    answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
+    own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]
+    found = await services.mcp.discover(caller, named(own))
+    key = caller.api_key if caller is not None else services.core_key
+    tools = [*(await available(services, profile, own, key) if key else own), *found.tools]
+    return [tool for tool in tools if profile.rules.policy.offers(tool.name)], found.issues
 
 
 def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:

@@ -1,10 +1,8 @@
 """The message of the design of tool calling over Dapr: one that may carry the tools it offers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 from task.conversation.messages import Message, Role, message_from
 from task.llm.base import ToolSchema
@@ -32,7 +30,7 @@ class ConversationInput:
         return {"role": str(Role.USER), "content": None} | filled
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ConversationInput:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The message from the design's JSON; fields that the design does not have are left out."""
         known = {field.name for field in fields(cls)}
         return cls(**{"content": None} | {name: value for name, value in data.items() if name in known})

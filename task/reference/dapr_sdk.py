@@ -1,7 +1,5 @@
 """Convert inputs to the types of Dapr's Python SDK and its answers back, for programs that use its client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from dapr.clients.grpc import conversation as sdk

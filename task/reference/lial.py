@@ -1,7 +1,5 @@
 """LIAL: how the console reaches a model, whichever provider it has."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

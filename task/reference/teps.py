@@ -3,8 +3,6 @@
 Requests and results have the shapes of the framework's reference, or of its first version.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -14,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 from task.approvals.approvals import DENIED, Approvals
 from task.closing import in_own_thread, run_blocking
@@ -34,7 +32,7 @@ from task.product.profile import CONSOLE
 from task.runs.answering import RunChoice
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
-from task.tools.base import FRAMEWORK, BaseTool, DescribedTool, ToolSpec
+from task.tools.base import FRAMEWORK, BaseTool, ToolSpec
 from task.tools.models import ToolCallParams
 from task.tools.offload import Offloader
 from task.tools.toolbox import Pending, Toolbox, named
@@ -57,7 +55,7 @@ class ToolRequest:
     call: ToolCall
 
     @classmethod
-    def read(cls, request: Mapping[str, Any]) -> ToolRequest:
+    def read(cls, request: Mapping[str, Any]) -> Self:
         """Raises: ToolExecutionError: it has no tool, or its parameters are not a mapping."""
         name, parameters = request.get("tool_name"), request.get("parameters", {})
         if not isinstance(name, str) or not name:
@@ -97,7 +95,7 @@ class ToolHandlerInterface(ABC):
         """Run the tool; the result is JSON data."""
 
 
-class HandlerTool(DescribedTool):
+class HandlerTool(BaseTool):
     """A program's handler as a tool like any other."""
 
     def __init__(self, handler: ToolHandlerInterface, registered: str) -> None:

@@ -1,7 +1,5 @@
 """The tools of a program that talks to a model itself: registered by name, and run as the model's answers ask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,13 +1,11 @@
 """Files, commands and Python in the current folder, as the documents name them (seed 003)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from task.closing import run_blocking
 from task.tools.workspace import files
 from task.tools.workspace.commands import Commands, PyRunResult, ShellResult, run_python
-from task.tools.workspace.files import FSResult, Query
+from task.tools.workspace.files import FSResult
 from task.tools.workspace.root import Workspace
 
 
@@ -40,7 +38,7 @@ def fs_search(
 ) -> FSResult:
     """Find the lines below a folder that contain a text or match a regular expression."""
     with Workspace(Path.cwd()) as here:
-        return files.search(here, path, Query(pattern, regex, glob, ignore_case))
+        return files.search(here, path, pattern, regex=regex, glob=glob, ignore_case=ignore_case)
 
 
 def _safe_path(path: str) -> Path:  # pyright: ignore[reportUnusedFunction] - documented

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from task.approvals.approvals import RunApprovals
-from task.approvals.questions import said_in
-from task.conversation.messages import ToolCall
+from task.approvals.questions import question, said_in
+from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.core_client.files import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
@@ -34,26 +36,24 @@ from task.store.records import Run, iso
 from task.tools.declare import ClientTool
 from task.turn import TurnRequest, interrupted, take_turn
 
-if TYPE_CHECKING:
-    from task.store.store import Store
+OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
 
 
 async def answer(
-    services: Services,
-    profile: Profile,
-    request: RunRequest,
-    run: Run,
-    choice: RunChoice,
-    observer: LoopObserver,
-    store: Store,
+    services: Services, profile: Profile, request: RunRequest, run: Run, choice: RunChoice, observer: LoopObserver
 ) -> tuple[RunOutcome, str | None]:
     """Answer into `choice`: the outcome, also of a failure, and the session in which the run can be continued."""
     outcome, session_id = RunOutcome("cancelled", (), Usage()), run.session_id
     try:
-        owner, options = request.caller.owner, request.options
+        owner, options, store = request.caller.owner, request.options, await services.store.get()
+        edits = {  # arguments other than the model's that were approved, by calls' ids
+            item.call_id: json.dumps(dict(item.answer.arguments), ensure_ascii=False)
+            for item in request.answered
+            if item.answer is not None and item.answer.allowed and item.answer.arguments is not None
+        }
         approvals = RunApprovals(store, profile.rules, owner, session_id, run.run_id, request.answered)
         turn = TurnRequest(
-            (*approvals.history(request.history), *request.new),
+            (*_edited(request.history, edits), *request.new),
             request.caller.of_tools(session_id or run.run_id, request.files),
             await approvals.state(),
             own_tools=tuple(map(ClientTool, options.tools)),
@@ -71,10 +71,10 @@ async def answer(
             rules=replace(profile.rules, refresh=approvals.refresh),
         )
         outcome = await take_turn(services, chosen, turn, choice, observer)
-        outcome = replace(outcome, added=approvals.with_notes(outcome.added))
+        outcome = replace(outcome, added=_noted(outcome.added, edits))
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
-            asking = asyncio.ensure_future(_suspend(outcome, approvals, request, run, choice, store, turn.own_names))
+            asking = asyncio.ensure_future(_suspend(outcome, approvals, request, choice, turn.own_names))
             with suppress(asyncio.CancelledError):  # a stop comes too late: the user may have read the question
                 await asyncio.shield(asking)
             session_id = await asking
@@ -101,31 +101,47 @@ def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
     return "length" if cut else "stop"
 
 
+def _edited(messages: Sequence[Message], edits: Mapping[str, str]) -> Sequence[Message]:
+    # The conversation with the calls as they were approved.
+    def edited(call: ToolCall) -> ToolCall:
+        arguments = edits.get(call.id)
+        return call if arguments is None else replace(call, function=FunctionCall(call.name, arguments))
+
+    return [replace(item, tool_calls=tuple(map(edited, item.tool_calls))) for item in messages] if edits else messages
+
+
+def _noted(added: Sequence[Message], edits: Mapping[str, str]) -> tuple[Message, ...]:
+    # Results of changed calls note the new arguments, as the stored call has the old ones.
+    notes = {call_id: OTHER_ARGUMENTS.format(arguments=arguments) for call_id, arguments in edits.items()}
+    return tuple(
+        replace(message, content=f"{notes[message.tool_call_id]}\n\n{message.text()}")
+        if message.tool_call_id in notes
+        else message
+        for message in added
+    )
+
+
 async def _suspend(
-    outcome: RunOutcome,
-    approvals: RunApprovals,
-    request: RunRequest,
-    run: Run,
-    choice: RunChoice,
-    store: Store,
-    own: set[str],
+    outcome: RunOutcome, approvals: RunApprovals, request: RunRequest, choice: RunChoice, own: set[str]
 ) -> str | None:
     """Hand out the caller's calls, or else ask the user about the others; the session in which that is answered.
 
     Where there are both, the caller's come first: a program sends its results at once, where the user's decision
     would be expected. The other calls stay open, and the run that the results start asks about them.
     """
+    session_id, owner, sessions = approvals.session_id, approvals.owner, approvals.store.sessions
     theirs = [item.call for item in outcome.pending if item.call.name in own]
     if theirs:
         choice.emit(RunCalls([call.as_dict() for call in theirs]))
-        return run.session_id
-    session_id, owner = run.session_id, request.caller.owner
+        return session_id
     if session_id is None:
-        asked = [*request.history, *request.new]
-        session = await store.sessions.start(owner, session_title(asked))
-        await store.sessions.append(owner, session.session_id, [*asked, *outcome.added], session.version)
+        asked = request.conversation
+        session = await sessions.start(owner, session_title(asked))
+        await sessions.append(owner, session.session_id, [*asked, *outcome.added], session.version)
         session_id = session.session_id
-    text, questions = await approvals.ask(outcome.pending, session_id, said_in(outcome.added))
+    questions = await approvals.ask(outcome.pending, session_id)
+    codes, seconds = [item.code for item in questions], approvals.rules.open_seconds
+    text = question(outcome.pending, codes, seconds, said_in(outcome.added))
     described: list[dict[str, Any]] = []
     for item in questions:
         data = {name: value for name, value in asdict(item).items() if name != "owner"}

@@ -1,26 +1,28 @@
-"""What a run reports, and its state, folded from that: one vocabulary for the server-sent events, every `--json`, the
-web page and the terminals.
+"""What a run reports: one vocabulary for the server-sent events, every `--json`, the web page and the terminals.
 
 The OpenAPI document describes every `AnswerEvent`, and `docs/http-api.md` lists its fields; a coding task reports
 `TaskEvent`s beside them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from task.errors import with_reference
 from task.llm.base import Usage
-from task.runs.request import RunOptions
-from task.store.records import Event, Run, RunStatus
+from task.store.records import Event
 
 EndStatus = Literal["finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
 StageStatus = Literal["completed", "failed"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Purpose = Literal["setup", "verification"]
 TaskResult = Literal["planned", "verified", "failed", "not_verified", "limited", "denied", "interrupted"]
+TASK_STATUSES: Mapping[TaskResult, EndStatus] = {  # all others have failed
+    "planned": "finished",
+    "verified": "finished",
+    "limited": "limited",
+    "denied": "cancelled",
+    "interrupted": "cancelled",
+}
 KEPT = "request"  # how another process would continue the run: only the product reads it
 
 
@@ -110,6 +112,12 @@ class RunUsage:
     cost: float | None
     duration_ms: float | None
     type: Literal["usage"] = "usage"
+
+    @classmethod
+    def of(cls, usage: Usage, cost: float | None, duration_ms: float | None) -> Self:
+        cached, reasoning = {"cached_tokens": usage.cached_tokens}, {"reasoning_tokens": usage.reasoning_tokens}
+        asked, written = usage.prompt_tokens, usage.completion_tokens
+        return cls(asked, written, asked + written, cached, reasoning, cost, duration_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,32 +273,11 @@ class AttachmentSaved:
     type: Literal["saved"] = "saved"
 
 
-AnswerEvent = (
-    RunStarted
-    | RunText
-    | StageOpened
-    | StageText
-    | StageClosed
-    | Attached
-    | RunCalls
-    | RunAsks
-    | RunUsage
-    | RunError
-    | RunFinished
-)
-TaskEvent = (
-    TaskStarted
-    | PlanReady
-    | Noted
-    | CommandStarted
-    | CommandEnded
-    | StepStarted
-    | PlanStepDone
-    | Checkpoint
-    | WorkspaceChanged
-    | TaskEnded
-    | Undone
-)
+StageEvent = StageOpened | StageText | StageClosed
+AnswerEvent = RunStarted | RunText | StageEvent | Attached | RunCalls | RunAsks | RunUsage | RunError | RunFinished
+CommandEvent = CommandStarted | CommandEnded
+StepEvent = StepStarted | PlanStepDone | Checkpoint
+TaskEvent = TaskStarted | PlanReady | Noted | CommandEvent | StepEvent | WorkspaceChanged | TaskEnded | Undone
 RunEvent = AnswerEvent | TaskEvent | AttachmentSaved
 Emit = Callable[[RunEvent], Any]
 
@@ -311,116 +298,3 @@ def as_line(event: RunEvent) -> dict[str, Any]:
 def sent(event: Event) -> dict[str, Any]:
     """A stored event as clients receive it: `{id, type, …}`."""
     return {name: value for name, value in event.as_dict().items() if name != KEPT}
-
-
-def usage_data(usage: Usage) -> dict[str, Any]:
-    """Tokens under OpenAI's names, for events and bodies."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
-
-
-BROKEN_OFF = "The answer was interrupted."
-UNAVAILABLE = 503  # the process went away: no fault of the request, and none of the product
-
-
-@dataclass(slots=True)
-class RunState:
-    """A run up to its latest event.
-
-    `calls` are handed out to the caller, `question` is the text that asks the user about others, `attachments` belong
-    to the answer itself. `usage` and `failure` are the data of their events; `finish_reason` is OpenAI's, None where
-    the run has failed. `start` and `end` count the messages of the conversation before and after the run.
-    """
-
-    run: Run
-    options: RunOptions
-    session_id: str | None
-    status: RunStatus = "running"
-    question: str = ""
-    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    attachments: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    usage: Mapping[str, Any] | None = None
-    failure: Mapping[str, Any] | None = None
-    finish_reason: str | None = None
-    start: int = 0
-    end: int | None = None
-    _pieces: list[str] = field(default_factory=list[str])
-
-    @property
-    def ids(self) -> dict[str, str | None]:
-        return {"session_id": self.session_id, "run_id": self.run.run_id, "trace_id": self.run.trace_id}
-
-    @property
-    def over(self) -> bool:
-        return self.status != "running"
-
-    @property
-    def failed(self) -> bool:
-        """Whether the run has ended without an answer."""
-        return self.failure is not None and self.finish_reason is None
-
-    @property
-    def answer(self) -> str:
-        """The whole answer, with a question about waiting calls."""
-        return "\n\n".join(filter(None, (self.written, self.question)))
-
-    @property
-    def written(self) -> str:
-        """The text so far, without a question about waiting calls."""
-        return "".join(self._pieces)
-
-    def apply(self, event: Event) -> None:
-        """Add the next event."""
-        data = event.data
-        match event.type:
-            case "text":
-                self._pieces.append(data["text"])
-            case "started":
-                self.start = data["messages"]
-            case "approval":
-                self.question = data["text"]
-            case "tool_calls":
-                self.calls = data["tool_calls"]
-            case "attachment" if data["stage"] is None:
-                self.attachments.append(data["attachment"])
-            case "usage":
-                self.usage = data
-            case "error":
-                self.failure = data
-            case "finished":
-                self.status, self.finish_reason = data["status"], data.get("finish_reason")
-                self.session_id, self.end = data["session_id"], data.get("messages")
-            case _:
-                pass
-
-    def fail(self, failure: Mapping[str, Any]) -> None:
-        """The run has failed after its last event: it could not be stored."""
-        self.failure, self.finish_reason = failure, None
-
-
-def state_of(run: Run, events: Iterable[Event]) -> RunState | None:
-    """The state of a stored run; None where none of its events was stored.
-
-    A run whose process died has no last event; its status is in its row.
-    """
-    found = list(events)
-    started = bool(found) and found[0].type == "started"
-    if not started and run.status != "interrupted":
-        return None
-    # A process may die before the first event is stored; a client that asks again is to learn that.
-    options = RunOptions.from_dict(found[0].data["request"]) if started else RunOptions("", "")
-    state = RunState(run, options, run.session_id)
-    for event in found:
-        state.apply(event)
-    if run.over:
-        state.status, state.session_id = run.status, run.session_id
-    if run.status == "interrupted":
-        error = {"message": BROKEN_OFF, "type": "api_error", "param": None, "code": run.status, "reference": run.run_id}
-        shown = {**error, "display_message": with_reference(BROKEN_OFF, run.run_id)}
-        state.fail(state.failure or {"error": shown, "status": UNAVAILABLE})
-    return state

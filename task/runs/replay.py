@@ -21,10 +21,9 @@ from task.output.sinks import NullChoice
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC, RiskAssessment
 from task.runs.request import RunCaller, RunOptions, RunRequest, session_title
-from task.runs.table import files_of, options_of
-from task.runs.traces import TraceObserver, TraceStart
+from task.runs.traces import TraceRecorder, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
-from task.tools.base import DescribedTool, ToolSpec
+from task.tools.base import BaseTool, ToolSpec
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Toolbox
 
@@ -59,7 +58,7 @@ async def replayed(trace: Trace) -> Trace:
     if trace.status in ("running", "cancelled", "interrupted"):
         raise InvalidRequest(f"{trace.trace_id} is {trace.status}: a run that was interrupted cannot be replayed")
     asked = [message_of(turn) for turn in trace.turns[: trace.asked]]
-    observer = TraceObserver(trace.trace_id, TraceStart(trace.owner, trace.door, trace.model, asked=tuple(asked)))
+    observer = TraceRecorder(None, TraceStart(trace.owner, trace.door, trace.model, asked=tuple(asked)), trace.trace_id)
     model = ScriptedModel(*_replies(trace), name=trace.model, keep_requests=False)
     results: defaultdict[str, deque[Message]] = defaultdict(deque)
     for call in trace.tool_calls:
@@ -114,13 +113,13 @@ async def asked_again(store: Store, caller: RunCaller, trace_id: str, model: str
         )
     options = RunOptions("", model)
     with suppress(NotFound):
-        options = await options_of(store, caller.owner, trace.run_id or "")
+        options = await RunOptions.of_run(store, caller.owner, trace.run_id or "")
     options = replace(options, door="runs", model=model, experiment=None, previous=None, metadata={})
     if trace.session_id is not None:
         session = await store.sessions.branch(caller.owner, trace.session_id, len(history))
     else:
         session = await store.sessions.start(caller.owner, session_title(asked))
-    return RunRequest(caller, options, asked, history, session, files_of([*history, *asked]))
+    return RunRequest(caller, options, asked, history, session)
 
 
 def message_of(turn: TracedTurn) -> Message:
@@ -146,7 +145,7 @@ def _replies(trace: Trace) -> list[Reply]:
     return replies
 
 
-class _RecordedTool(DescribedTool):
+class _RecordedTool(BaseTool):
     def __init__(self, name: str, results: dict[str, deque[Message]]) -> None:
         self.spec = ToolSpec(name, "Returns the recorded results.", {"type": "object"}, offloads=False)
         self._results = results

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -16,21 +16,10 @@ from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
 from task.loop import RunOutcome
 from task.product import Profile, Services
 from task.runs.answering import RunChoice, answer, finish_reason
-from task.runs.events import (
-    Emit,
-    RunError,
-    RunEvent,
-    RunFinished,
-    RunStarted,
-    RunState,
-    RunUsage,
-    data_of,
-    state_of,
-    usage_data,
-)
-from task.runs.request import RunRequest
+from task.runs.events import Emit, RunError, RunEvent, RunFinished, RunStarted, RunUsage, data_of
+from task.runs.request import RunRequest, RunState, state_of
 from task.runs.traces import TraceRecorder, TraceStart
-from task.store.records import ENDING_SECONDS, FINISHED, AlreadyStarted, Event, RequestKey, Run
+from task.store.records import ENDING_SECONDS, FINISHED, AlreadyStarted, Event, RequestKey, Run, new_id
 from task.store.trace_records import Trace
 
 if TYPE_CHECKING:
@@ -74,7 +63,7 @@ class LiveRun:
         """End the answer. One that has ended is being stored, which nothing may interrupt."""
 
         def cancel() -> None:
-            if self.task is not None and not self.state.over:
+            if self.task is not None and not self.run.over:
                 self.task.cancel()
 
         # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
@@ -137,7 +126,7 @@ class Runner:
                     owner,
                     session=request.session,
                     messages=request.new,
-                    trace_id=await store.traces.new_id(),
+                    trace_id=new_id("trace", 12),
                     experiment=request.options.experiment,
                     resumes=request.resumes,
                     key=key,
@@ -146,7 +135,7 @@ class Runner:
             except AlreadyStarted as earlier:
                 again = earlier.run_id
             else:
-                state = RunState(run, request.options, run.session_id)
+                state = RunState(run, request.options)
                 ended = asyncio.get_running_loop().create_future()
                 live = LiveRun(state, ended, store, detaches=run.session_id is not None or key is not None)
                 self._live[run.run_id] = live
@@ -196,7 +185,7 @@ class Runner:
     def detach(self, run_id: str) -> None:
         """Give a run without a listener as much time as one whose listener has left."""
         live = self._live.get(run_id)
-        if live is None or live.listeners > 0 or live.state.over:
+        if live is None or live.listeners > 0 or live.run.over:
             return
         live.keep()
         if live.detaches and self._detach_seconds > 0:
@@ -259,7 +248,7 @@ class Runner:
         while seconds > 0:
             await asyncio.sleep(seconds)
             # A listener at another process restarts the run's time.
-            seconds = self._detach_seconds - await live.store.runs.seconds_since_listener(live.run.run_id)
+            seconds = self._detach_seconds - live.store.runs.seconds_since_listener(live.run.run_id)
         live.stop()
 
     async def _work(self, live: LiveRun, request: RunRequest) -> None:
@@ -291,9 +280,9 @@ class Runner:
         stopping = asyncio.create_task(stop_on_request())
         try:
             before = len(request.history)
-            emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, options.as_dict()))
+            emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, asdict(options)))
             choice = RunChoice(emit)
-            outcome, session_id = await answer(self._services, self._profile, request, run, choice, observer, store)
+            outcome, session_id = await answer(self._services, self._profile, request, run, choice, observer)
         finally:
             stopping.cancel()
         live.keep()
@@ -308,7 +297,7 @@ class Runner:
     ) -> None:
         run, trace, model, failed = live.run, live.trace, request.options.model, outcome.error
         cost, duration = (trace.cost, trace.duration_ms) if trace is not None else (None, None)
-        emit(RunUsage(**usage_data(outcome.usage), cost=cost, duration_ms=duration))
+        emit(RunUsage.of(outcome.usage, cost, duration))
         if failed is not None:
             emit(self._describe(failed, model))
         reason = finish_reason(outcome, calls=bool(live.state.calls))
@@ -331,7 +320,7 @@ class Runner:
         self._live.pop(live.run.run_id, None)
         error = None if task.cancelled() else task.exception()
         logger.error("the run %s broke off", live.run.run_id, exc_info=error)
-        live.state.status = "failed"
+        live.state.run = replace(live.run, status="failed")
         failure = error or StoreUnavailable("The answer was interrupted. Try again.")
         live.state.fail(data_of(self._describe(failure, "")))
         live.ended.set_result(None)

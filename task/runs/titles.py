@@ -1,7 +1,5 @@
 """The title of a user's conversation, made by a model after the first answer."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -12,8 +10,7 @@ from task.errors import AgentError
 from task.llm.base import DEMO_NAME, Accumulator, ModelOptions, Usage
 from task.local.model.weights import CODER
 from task.product import Profile, Services
-from task.runs.events import RunState
-from task.runs.request import RunRequest, session_title
+from task.runs.request import RunRequest, RunState, session_title
 from task.runs.traces import TraceStart, recorded
 from task.store.records import short_title
 from task.telemetry.operations import RunInfo, model_request
@@ -44,8 +41,8 @@ class Titles:
     def begin(self, request: RunRequest, state: RunState) -> None:
         """Start to make the title of the request's conversation, if it still needs one."""
         model = request.options.model if self._deployment == SAME else self._deployment
-        session, asked = request.session, (*request.history, *request.new)
-        if session is None or session.origin != "page" or state.status not in ("finished", "limited"):
+        session, asked = request.session, request.conversation
+        if session is None or session.origin != "page" or state.run.status not in ("finished", "limited"):
             return
         is_first_answer = sum(message.role is Role.USER for message in asked) == 1
         # A branch has the title of its family: a generated one, or a user's.
@@ -64,7 +61,7 @@ class Titles:
 
     async def _title(self, request: RunRequest, answer: str, model: str) -> None:
         assert request.session is not None
-        owner, asked = request.caller.owner, (*request.history, *request.new)
+        owner, asked = request.caller.owner, request.conversation
         try:
             async with asyncio.timeout(SECONDS):
                 question = next(message.text() for message in asked if message.role is Role.USER)[:READ_CHARS]
@@ -93,7 +90,7 @@ class Titles:
                         made.add(delta)
                     used = made.usage or Usage()
                     asked.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens)
-                measured.ended("finished")
+                measured.status = "finished"
             observer.model_answered(assistant(made.text), made.usage or Usage(), time.monotonic() - started)
         return made.text
 

@@ -20,16 +20,7 @@ from task.loop import LoopObserver, RunOutcome
 from task.permissions.decisions import Allowed, Decision, Deferred, Denied
 from task.store.access import StoreAccess
 from task.store.records import new_id
-from task.store.trace_records import (
-    Price,
-    Trace,
-    TracedCall,
-    TracedDecision,
-    TracedTurn,
-    config_of,
-    cost_of,
-    usage_by_model,
-)
+from task.store.trace_records import Trace, TracedCall, TracedDecision, TracedTurn, config_of, cost_of, usage_by_model
 
 if TYPE_CHECKING:
     from task.store.traces import Traces
@@ -66,21 +57,24 @@ class TraceStart:
 _SHARED = ("owner", "door", "model", "session_id", "run_id", "experiment", "history", "content", "response_id")
 
 
-class TraceObserver(LoopObserver):
-    """Collects what a run does; `trace` can be called at any time."""
+class TraceRecorder(LoopObserver):
+    """Collects what a run does, and saves its trace every second, so that the trace outlives the process.
+
+    Without `traces` it only collects. `trace` can be called at any time.
+    """
 
     def __init__(
         self,
-        trace_id: str,
+        traces: Traces | None,
         start: TraceStart,
-        *,
-        prices: Mapping[str, Price] | None = None,
-        clock: Callable[[], float] = time.time,
+        trace_id: str | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.trace_id = trace_id
-        self._start, self._prices, self._clock = start, prices or {}, clock
+        self.trace_id = trace_id or new_id("trace", 12)
+        self._traces, self._start, self._stored = traces, start, False
+        self._clock = clock or (traces.clock if traces is not None else time.time)
         self._turn = partial(TracedTurn.of, content=start.content)
-        self._started_at = clock()
+        self._started_at = self._clock()
         self._turns = [self._turn(message, self._started_at) for message in start.asked]
         self._calls: list[TracedCall] = []
         self._decisions: list[TracedDecision] = []
@@ -90,12 +84,14 @@ class TraceObserver(LoopObserver):
         self._usage_of_tools: Mapping[str, Usage] = {}
         self._last_answer = ""
         self._end: tuple[float, str, str | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed()  # a first answer may take long, and the process may die before it
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         self._usage += usage
         self._last_answer = message.text()
         self._turns.append(self._turn(message, self._clock(), seconds, usage))
-        self.changed()
+        self._changed()
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
         now, text, kept = self._clock(), message.text(), self._start.content
@@ -106,7 +102,7 @@ class TraceObserver(LoopObserver):
         shown = (call.id, call.name, arguments, text if kept else "")
         self._calls.append(TracedCall(*shown, len(text), now - seconds, seconds, message.failed))
         self._turns.append(self._turn(message, now, seconds))
-        self.changed()
+        self._changed()
 
     def decided(self, call: ToolCall, decision: Decision) -> None:
         reason, by, card, kept = "", "", None, self._start.content
@@ -153,9 +149,6 @@ class TraceObserver(LoopObserver):
             text = with_reference(text or "", reference_of(error))
         self._end = (self._clock(), status, text)
 
-    def changed(self) -> None:
-        """Called when there is something new that is worth saving."""
-
     def trace(self) -> Trace:
         """The trace as it is now."""
         start, (at, status, error) = self._start, self._end or (None, "running", None)
@@ -173,7 +166,7 @@ class TraceObserver(LoopObserver):
             tool_calls=tuple(self._calls),
             config=config_of(start.options, content=start.content),
             usage=usage,
-            cost=cost_of(start.model, usage, self._prices),
+            cost=cost_of(start.model, usage, self._traces.prices if self._traces is not None else {}),
             limits=tuple(self._limits),
             decisions=tuple(self._decisions),
             error=error,
@@ -183,35 +176,25 @@ class TraceObserver(LoopObserver):
             **{name: getattr(start, name) for name in _SHARED},
         )
 
-
-class TraceRecorder(TraceObserver):
-    """Observes a run and saves its trace every second, so that the trace outlives the process."""
-
-    def __init__(self, traces: Traces, start: TraceStart, trace_id: str | None = None) -> None:
-        super().__init__(trace_id or new_id("trace"), start, prices=traces.prices, clock=traces.clock)
-        self._traces = traces
-        self._stored = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.changed()  # a first answer may take long, and the process may die before it
-
-    def changed(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(CHECKPOINT_SECONDS, self._checkpoint)
-
     def record(self) -> Trace:
         """The run's trace, queued for the store; `Store.flush` or `Runs.finish` waits until it is on disk."""
         if self._timer is not None:
             self._timer.cancel()
         trace = self.trace()
-        self._traces.put(trace, stored=self._stored)
+        if self._traces is not None:
+            self._traces.put(trace, stored=self._stored)
         return trace
 
-    def _checkpoint(self) -> None:
+    def _changed(self) -> None:
+        if self._traces is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECKPOINT_SECONDS, self._checkpoint, self._traces)
+
+    def _checkpoint(self, traces: Traces) -> None:
         self._timer = None
-        if not self._traces.writer.has_room:
-            self.changed()  # a later state replaces this one
+        if not traces.writer.has_room:
+            self._changed()  # a later state replaces this one
             return
-        self._traces.put(self.trace(), stored=self._stored)
+        traces.put(self.trace(), stored=self._stored)
         self._stored = True
 
 
@@ -237,9 +220,8 @@ async def recorded(access: StoreAccess, start: TraceStart) -> AsyncGenerator[Loo
     except Exception as error:
         recorder.end("failed", error)
         raise
-    else:
-        recorder.end("finished")
     finally:
+        recorder.end("finished")  # unless it has ended otherwise
         recorder.record()
 
 

@@ -1,18 +1,15 @@
-"""Let a deployment answer from numbered excerpts, and check its answer against them.
+"""Ask a deployment to answer from numbered excerpts, and check its answer against them.
 
 Quotes must appear literally in their excerpts, statements must be supported by them.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from task.conversation.messages import Message, system, user
-from task.llm.base import ChatModel, Usage
-from task.search.passages import Passage, asked
+from task.search.passages import Passage
 from task.search.ranking import folded, tokens
 
 NOT_FOUND = "NOT IN THE DOCUMENT"
@@ -93,22 +90,8 @@ class CheckedAnswer:
     false_quotes: int = 0
 
 
-async def written(
-    model: ChatModel,
-    question: str,
-    passages: Sequence[Passage],
-    write: Callable[[str], None],
-    spend: Callable[[Usage], object],
-) -> str:
-    """The model's unchecked answer, which is also streamed to `write`; `spend` receives its tokens.
-
-    Raises:
-        ProviderError: the model refused or failed.
-    """
-    return await asked(model, request(question, passages), spend, write)
-
-
 def request(question: str, passages: Sequence[Passage]) -> list[Message]:
+    """The messages by which a model is asked to answer from the passages."""
     parts: list[str] = []
     for passage in passages:
         path = " > ".join(passage.headings)
@@ -143,12 +126,9 @@ def checked(text: str, passages: Sequence[Passage]) -> CheckedAnswer:
 def _checked_statement(statement: str, known: dict[int, Passage]) -> tuple[str, list[int], bool]:
     # The statement to show, the sources it may cite, and whether they support it.
     named = [number for number in dict.fromkeys(markers(statement)) if number in known]
-    if not is_checkable(statement):
-        return _renumbered(statement, named), named, True
-    if named and is_supported(statement, [_read_text(known[number]) for number in named]):
-        return _renumbered(statement, named), named, True
-    together = "\n".join(_read_text(known[number]) for number in named)
-    if len(named) > 1 and is_supported(statement, [together]):
+    texts = [_read_text(known[number]) for number in named]
+    together = ["\n".join(texts)] if len(texts) > 1 else []
+    if not is_checkable(statement) or is_supported(statement, [*texts, *together]):
         return _renumbered(statement, named), named, True
     bearing = [number for number, passage in known.items() if is_supported(statement, [_read_text(passage)])]
     if bearing:

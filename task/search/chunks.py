@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from task.documents.model import Block
@@ -162,16 +163,6 @@ def _cells(line: str) -> list[str]:
     return [cell.strip().replace("\0", "|") for cell in cells]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    start: int
-    text: str
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-
 def regions(blocks: Sequence[Block]) -> Iterator[ChunkPlace]:
     """The document's sections and tables in reading order; a heading also applies to the pages after it."""
     start, headings = 0, list[_Heading]()
@@ -189,59 +180,55 @@ def _path(headings: Sequence[_Heading]) -> tuple[str, ...]:
 
 
 def _text_regions(text: str, offset: int, page: int | None, headings: list[_Heading]) -> Iterator[ChunkPlace]:
-    lines: list[_Line] = []
-    for piece in text.split("\n"):
-        lines.append(_Line(lines[-1].end + 1 if lines else offset, piece))
+    lines = text.split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=offset))  # and where a further line would
     start, only_headings, fenced = offset, True, False
     place = 0
     while place < len(lines):
-        line = lines[place]
-        fenced ^= line.text.lstrip().startswith(_FENCE)
-        if not fenced and (rows := _table_rows(lines, place)):
-            if not only_headings:
-                yield ChunkPlace(start, line.start, page, _path(headings))
-            header = f"{line.text}\n{lines[place + 1].text}"
-            yield ChunkPlace(lines[place + 2].start, lines[place + 1 + rows].end, page, _path(headings), header)
-            place += 2 + rows
-            start, only_headings = lines[place].start if place < len(lines) else offset + len(text), True
+        fenced ^= lines[place].lstrip().startswith(_FENCE)
+        rows = 0 if fenced else _table_rows(lines, place)
+        title = None if fenced or rows else _title(lines, place)
+        if (rows or title is not None) and not only_headings:
+            yield ChunkPlace(start, starts[place], page, _path(headings))
+            start, only_headings = starts[place], True
+        if rows:
+            header = "\n".join(lines[place : place + 2])
+            end = place + 2 + rows
+            yield ChunkPlace(starts[place + 2], starts[end] - 1, page, _path(headings), header)
+            place, start = end, starts[end]
             continue
-        title = None if fenced else _title(lines, place)
         if title is not None:
-            if not only_headings:
-                yield ChunkPlace(start, line.start, page, _path(headings))
-                start, only_headings = line.start, True
             headings[:] = [*(above for above in headings if above[0] < title[0]), title]
-        elif line.text.strip():
+        elif lines[place].strip():
             only_headings = False
         place += 1
     if text[start - offset :].strip():
         yield ChunkPlace(start, offset + len(text), page, _path(headings))
 
 
-def _table_rows(lines: Sequence[_Line], place: int) -> int:
+def _table_rows(lines: Sequence[str], place: int) -> int:
     # The number of rows of the Markdown table whose header is at `place`; 0: there is no table.
-    if "|" not in lines[place].text or place + 2 >= len(lines) or not _RULE.match(lines[place + 1].text.strip()):
+    rule = lines[place + 1] if place + 1 < len(lines) else ""
+    if "|" not in lines[place] or "|" not in rule or not _RULE.match(rule.strip()):
         return 0
-    if "|" not in lines[place + 1].text:
-        return 0
-    rows = 0
-    while place + 2 + rows < len(lines) and "|" in lines[place + 2 + rows].text:
-        rows += 1
-    return rows
+    end = place + 2
+    while end < len(lines) and "|" in lines[end]:
+        end += 1
+    return end - place - 2
 
 
-def _title(lines: Sequence[_Line], place: int) -> _Heading | None:
-    text = lines[place].text.strip()
+def _title(lines: Sequence[str], place: int) -> _Heading | None:
+    text = lines[place].strip()
     if not text or len(text) > _LONGEST_TITLE + 8:
         return None
     if match := _HASHES.match(text):
         return len(match[1]), match[2]
     # Without marks, a heading has an empty line above it and is not a sentence.
-    if (place and lines[place - 1].text.strip()) or text[-1] in ".,;:!?|":
+    if (place and lines[place - 1].strip()) or text[-1] in ".,;:!?|":
         return None
     if (match := _NUMBERED.match(text)) and not match[2][0].islower():
-        following = next((line.text.strip() for line in lines[place + 1 : place + 3] if line.text.strip()), "")
-        in_list = _NUMBERED.match(following) and lines[place + 1].text.strip()
+        following = next(filter(None, map(str.strip, lines[place + 1 : place + 3])), "")
+        in_list = _NUMBERED.match(following) and lines[place + 1].strip()
         if not in_list:
             return 2 + match[1].count("."), text
     if len(text) >= 4 and text.isupper() and sum(map(str.isalpha, text)) > len(text) // 2:

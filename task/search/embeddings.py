@@ -98,25 +98,23 @@ class RemoteEmbeddings:
     ) -> list[NDArray[np.float32]]:
         if len(texts) <= self._batch:
             return await self._fetched(texts, caller)
-        pieces: dict[int, list[NDArray[np.float32]]] = {}
-        taken = done = 0
+        done, size = 0, self._batch
 
-        async def work() -> None:
-            nonlocal taken, done
-            while taken < len(texts):
-                async with self._documents:
-                    start, taken = taken, min(taken + self._batch, len(texts))
-                    some = texts[start:taken]
-                    if some:  # another may have taken the last ones
-                        pieces[start] = await self._fetched(some, caller)
-                    done += len(some)
-                    if observer is not None:
-                        observer(Progress(done, len(texts)))
+        async def work(part: Sequence[str]) -> list[NDArray[np.float32]]:
+            nonlocal done
+            async with self._documents:
+                rows = await self._fetched(part, caller)
+            done += len(part)
+            if observer is not None:
+                observer(Progress(done, len(texts)))
+            return rows
 
-        await together(work() for _ in range(AT_ONCE))
-        return [piece for start in sorted(pieces) for piece in pieces[start]]
+        found = await together(work(texts[start : start + size]) for start in range(0, len(texts), size))
+        return [piece for pieces in found for piece in pieces]
 
     async def _fetched(self, texts: Sequence[str], caller: Caller | None) -> list[NDArray[np.float32]]:
+        if len(texts) > (size := self._batch):  # which has been halved since
+            return await self._fetched(texts[:size], caller) + await self._fetched(texts[size:], caller)
         # Half a surrogate pair cannot be sent.
         sent = [text.encode(errors="replace").decode() for text in texts]
         try:

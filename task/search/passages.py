@@ -1,7 +1,5 @@
 """The excerpts for the model: ordered by a deployment, with their neighbours, numbered, within a token budget."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

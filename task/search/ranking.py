@@ -66,12 +66,11 @@ class DocumentIndex:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found chunk: `document` and `chunk` count from 0; `similarity` is a cosine, `score` the fused rank."""
+    """A found chunk: `document` and `chunk` count from 0; `similarity` is a cosine."""
 
     document: int
     chunk: int
     similarity: float
-    score: float
 
 
 def indexed_texts(document: ChunkedDocument) -> list[str]:
@@ -97,10 +96,7 @@ def dense_index(vectors: NDArray[np.float32]) -> Any:
 
 
 def search(
-    indexes: Sequence[DocumentIndex],
-    query: str,
-    vector: NDArray[np.float32],
-    options: SearchOptions | None = None,
+    indexes: Sequence[DocumentIndex], query: str, vector: NDArray[np.float32], options: SearchOptions | None = None
 ) -> list[Hit]:
     """The best chunks of documents whose vectors are in memory, best first; `vector` is the query's normalised row."""
     return ranked(indexes, query, [similarities(index.dense, vector) for index in indexes], options)
@@ -135,7 +131,7 @@ def ranked(
     # Chunks that repeat the text of a better one are left out: they would take the places of others.
     first: dict[str, Hit] = {}
     for at in order:
-        hit = Hit(*places[at], float(meaning[at]), total[at])
+        hit = Hit(*places[at], float(meaning[at]))
         first.setdefault(indexes[hit.document].chunks[hit.chunk], hit)
     return list(first.values())
 

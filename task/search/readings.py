@@ -1,14 +1,13 @@
 """Read each file once: the text of documents by content, for callers who prove that they may read the file."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Generic, TypeVar
@@ -18,7 +17,7 @@ from cachetools import TTLCache
 from task.core_client.files import DialFiles, FileInfo
 from task.core_client.models import Caller, DownloadedFile
 from task.documents import extract
-from task.documents.model import Block, Extraction
+from task.documents.model import Extraction, packed, unpacked
 from task.documents.pool import ReaderPool
 from task.shared.redis_store import RedisStore
 from task.telemetry.operations import count
@@ -32,7 +31,6 @@ PARALLEL_READS = 4
 _ACCESSES = 10_000
 _DIGEST_BYTES = 32
 _Result = TypeVar("_Result")
-_News = TypeVar("_News")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,41 +76,26 @@ class FileReading:
     extraction: Extraction
 
 
-@dataclass(slots=True)
-class _SharedTask(Generic[_Result, _News]):
-    listeners: list[Callable[[_News], None]] = field(default_factory=list)
-    task: asyncio.Task[_Result] | None = None
-
-    def publish(self, news: _News) -> None:
-        for listener in tuple(self.listeners):
-            listener(news)
-
-
-class SharedWork(Generic[_Result, _News]):
-    """Work by key, whose news all waiting requests receive; it is cancelled when the last one leaves."""
+class SharedWork(Generic[_Result]):
+    """Work by key, done once for all requests that wait for it; it is cancelled when the last one leaves."""
 
     def __init__(self) -> None:
-        self._running: dict[str, _SharedTask[_Result, _News]] = {}
+        self._running: dict[str, asyncio.Task[_Result]] = {}
+        self._waiting: Counter[asyncio.Task[_Result]] = Counter()
 
-    async def join(
-        self,
-        key: str,
-        start: Callable[[Callable[[_News], None]], Coroutine[Any, Any, _Result]],
-        listener: Callable[[_News], None] = lambda _: None,
-    ) -> _Result:
+    async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         """The result of the work under `key`, which is started with `start` unless it is running."""
-        running = self._running.get(key)
-        if running is None or running.task is None or running.task.done():
-            running = self._running[key] = _SharedTask()
-            running.task = asyncio.create_task(start(running.publish))
-        task = running.task
-        running.listeners.append(listener)
+        task = self._running.get(key)
+        if task is None or task.done():
+            task = self._running[key] = asyncio.create_task(start())
+        self._waiting[task] += 1
         try:
             return await asyncio.shield(task)
         finally:
-            running.listeners.remove(listener)
-            if not running.listeners:
-                if self._running.get(key) is running:
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
+                if self._running.get(key) is task:
                     del self._running[key]
                 if not task.done():
                     task.cancel()
@@ -146,8 +129,8 @@ class Readings:
         self._accesses: TTLCache[str, str] = TTLCache(_ACCESSES, seconds)
         self._kept: TTLCache[str, Extraction] = TTLCache(cache_bytes, seconds, getsizeof=_size)
         self._downloads = asyncio.Semaphore(PARALLEL_READS)
-        self._opening: SharedWork[tuple[str | None, FileReading], None] = SharedWork()
-        self._reading: SharedWork[Extraction, None] = SharedWork()
+        self._opening: SharedWork[tuple[str | None, FileReading]] = SharedWork()
+        self._reading: SharedWork[Extraction] = SharedWork()
 
     async def find(self, url: str, requester: Requester) -> Found:
         """The file at `url`; every call proves that its key may read it."""
@@ -168,7 +151,7 @@ class Readings:
         info, api_key = found.info, found.requester.api_key
         # Each caller downloads with a key of its own: the key may end before others' do.
         work = json.dumps([info.url, info.etag, api_key])
-        etag, reading = await self._opening.join(work, lambda _: self._downloaded(found.url, api_key))
+        etag, reading = await self._opening.join(work, lambda: self._downloaded(found.url, api_key))
         if (access := found.access) and etag == info.etag:
             self._accesses[access] = reading.key
             await self.put(f"access:{access}", reading.key.encode())
@@ -205,7 +188,7 @@ class Readings:
             return kept
         if (content := await self.get(f"text:{key}")) is None:
             return None
-        text = await asyncio.to_thread(unpacked, content)
+        text = await asyncio.to_thread(lambda: unpacked(zlib.decompress(content)))
         self._keep(key, text)
         return text
 
@@ -217,7 +200,7 @@ class Readings:
         async with self._downloads:
             file = await self._files.download(url, api_key, self._max_size)
             key = await asyncio.to_thread(content_key, file)
-            return file.etag, FileReading(key, await self._reading.join(key, lambda _: self._text(key, file)))
+            return file.etag, FileReading(key, await self._reading.join(key, lambda: self._text(key, file)))
 
     async def _text(self, key: str, file: DownloadedFile) -> Extraction:
         if (known := await self._known_text(key)) is not None:
@@ -225,7 +208,7 @@ class Readings:
         text = await self._readers.extraction(file.name, file.content, file.content_type)
         self._keep(key, text)
         if self._store is not None:
-            await self.put(f"text:{key}", await asyncio.to_thread(packed, text))
+            await self.put(f"text:{key}", await asyncio.to_thread(lambda: zlib.compress(packed(text), 1)))
         return text
 
 
@@ -242,21 +225,6 @@ def _readers_version() -> str:
     # Another version of the product may read the same file differently.
     sources = sorted(Path(extract.__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-
-
-def packed(text: Extraction) -> bytes:
-    """The text as bytes."""
-    # Line by line: one call for all of a long document would block the event loop.
-    rows = (
-        json.dumps(row) for row in (text.notes, *([block.text, block.heading, block.page] for block in text.blocks))
-    )
-    return zlib.compress("\n".join(rows).encode(), 1)
-
-
-def unpacked(content: bytes) -> Extraction:
-    """The text that was packed."""
-    notes, *rows = (json.loads(row) for row in zlib.decompress(content).split(b"\n"))
-    return Extraction(tuple(Block(*row) for row in rows), tuple(notes))
 
 
 def _sealed(value: bytes) -> bytes:

@@ -1,33 +1,100 @@
-"""Find or make the index of a document, for callers who prove that they may read it."""
+"""Find or make the index of a document, for callers who prove that they may read it; indexes are kept in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+import sys
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from cachetools import TTLCache
 
 from task.core_client.files import FileInfo
 from task.core_client.models import Caller
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
-from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings, KeyRefused
-from task.search.ranking import Dense, DocumentIndex, Lexical, indexed_texts
-from task.search.readings import FileReading, Readings, Requester, SharedWork
+from task.search.ranking import Dense, DocumentIndex, Lexical, StoredVectors, indexed_texts
+from task.search.readings import DAY_SECONDS, FileReading, Readings, Requester, SharedWork
 from task.search.vectors import MemoryVectors, VectorsGone
 from task.telemetry.operations import count
 
 if TYPE_CHECKING:
+    import faiss
     import numpy as np
     from numpy.typing import NDArray
 
 MAX_CHUNKS = 20_000
+MAX_BYTES = 256 * 2**20
+_PLACE_BYTES = 400  # of a chunk's place beside its text
 Observer = Callable[[Progress], None]
+
+
+class IndexedChunks(list[str]):
+    """A document's chunks with the document and its index by words; anywhere else a plain list."""
+
+    def __init__(self, document: ChunkedDocument, lexical: Lexical) -> None:
+        super().__init__(document.chunks)
+        self.document = document
+        self.lexical = lexical
+
+
+class DocumentCache:
+    """Indexed documents by key, for several threads. Source: API reference, DocumentCache.
+
+    An index stays usable after it was evicted.
+    """
+
+    def __init__(self, ttl_seconds: int, max_bytes: int) -> None:
+        self._lock = threading.Lock()
+        self._entries: TTLCache[str, tuple[faiss.Index, list[str]]] = TTLCache(max_bytes, ttl_seconds, getsizeof=_size)
+
+    @staticmethod
+    def create(ttl_seconds: int = DAY_SECONDS, *, max_bytes: int = MAX_BYTES) -> DocumentCache:
+        """An empty cache whose entries live for `ttl_seconds` and use at most `max_bytes` together."""
+        return DocumentCache(ttl_seconds, max_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of the memory of all entries."""
+        with self._lock:
+            return int(self._entries.currsize)
+
+    def get(self, key: str) -> tuple[faiss.Index, list[str]] | None:
+        with self._lock:
+            return self._entries.get(key)
+
+    def set(self, key: str, index: faiss.Index, chunks: list[str]) -> None:
+        """Keep an index unless it is larger than the whole cache."""
+        entry = (index, chunks)
+        if _size(entry) > self._entries.maxsize:
+            return
+        with self._lock:
+            self._entries[key] = entry
+
+    def get_index(self, key: str) -> DocumentIndex | None:
+        """The entry as a searchable index, if `set_index` kept it."""
+        dense, chunks = self.get(key) or (None, [])
+        return DocumentIndex(chunks.document, dense, chunks.lexical) if isinstance(chunks, IndexedChunks) else None
+
+    def set_index(self, key: str, index: DocumentIndex) -> None:
+        self.set(key, index.dense, IndexedChunks(index.document, index.lexical))
+
+
+def _size(entry: tuple[faiss.Index, list[str]]) -> int:
+    index, chunks = entry
+    size = sum(sys.getsizeof(chunk) + _PLACE_BYTES for chunk in chunks)
+    if not isinstance(index, StoredVectors):
+        size += index.ntotal * index.d * 4
+    if isinstance(chunks, IndexedChunks):
+        size += sys.getsizeof(chunks.document.text) + chunks.lexical.size_bytes
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +128,8 @@ class Shelf:
         self._vectors = vectors or MemoryVectors(readings)
         self._cache = cache
         self._max_chunks = max_chunks
-        self._cutting: SharedWork[_Kept, None] = SharedWork()
-        self._indexing: SharedWork[DocumentIndex, Progress] = SharedWork()
+        self._cutting: SharedWork[_Kept] = SharedWork()
+        self._indexing: SharedWork[DocumentIndex] = SharedWork()
 
     async def open(self, url: str, requester: Requester) -> Opened:
         """The document at `url`, with its index if one is kept; every call proves that its key may read the file.
@@ -77,31 +144,39 @@ class Shelf:
             return _opened(found.info, self._index_key(found.key), index.document, index)
         reading = await self._readings.read(found)
         key = self._index_key(reading.key)
-        return _opened(found.info, key, *await self._cutting.join(key, lambda _: self._cut(key, reading)))
+        return _opened(found.info, key, *await self._cutting.join(key, lambda: self._cut(key, reading)))
 
     async def indexed(self, opened: Opened, observer: Observer, caller: Caller | None = None) -> DocumentIndex:
         """The document's index, made now if there is none; requests for one content share the work.
+
+        The `observer` of the request that starts the work receives its progress, until that request leaves.
 
         Raises:
             EmbeddingUnavailable: there are no vectors for it.
         """
         if opened.index is not None:
             return opened.index
-        while True:
-            own = False
+        own, listening = False, [observer]
 
-            def start(publish: Observer) -> Coroutine[Any, Any, DocumentIndex]:
-                nonlocal own
-                own = True
-                return self._made(opened.key, opened.document, publish, caller)
+        def publish(news: Progress) -> None:
+            for listener in listening:
+                listener(news)
 
-            try:
-                index = await self._indexing.join(opened.key, start, observer)
-            except KeyRefused:
-                if own:
-                    raise
-                continue  # the key was that of a request that has ended
-            return replace(index, document=opened.document)
+        def start() -> Coroutine[Any, Any, DocumentIndex]:
+            nonlocal own
+            own = True
+            return self._made(opened.key, opened.document, publish, caller)
+
+        try:
+            while True:
+                try:
+                    index = await self._indexing.join(opened.key, start)
+                    return replace(index, document=opened.document)
+                except KeyRefused:  # unless it is this request's own key, of one that has ended
+                    if own:
+                        raise
+        finally:
+            listening.clear()  # others may wait for the work that this request has started
 
     async def similarities(
         self, opened: Opened, index: DocumentIndex, vector: NDArray[np.float32], observer: Observer, caller: Caller

@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class VectorsGone(Exception):
-    """The vectors are no longer where the index left them; they have to be made again."""
+    """The vectors are no longer where the index left them and have to be made again, or their database is away."""
 
 
 class MemoryVectors:
@@ -105,10 +105,6 @@ class MemoryVectors:
         return None
 
 
-class Away(Exception):
-    """The database cannot be used now."""
-
-
 class PgVectors(MemoryVectors):
     """Vectors in the PostgreSQL at `url` for `seconds`; while it cannot be used, in memory.
 
@@ -136,20 +132,20 @@ class PgVectors(MemoryVectors):
     async def find(self, key: str, chunks: int) -> Dense | None:
         try:
             row = await self._run(lambda database: database.fetchrow(_FIND, key, chunks))
-        except Away:
+        except VectorsGone:
             return await super().find(key, chunks)
         return StoredVectors(row["id"], row["dimensions"]) if row is not None else None
 
     async def keep(self, key: str, rows: NDArray[np.float32]) -> Dense:
         try:
             return await self._run(lambda database: self._kept(database, key, rows), KEEPING_SECONDS)
-        except Away:
+        except VectorsGone:
             return await super().keep(key, rows)
 
     async def drop(self, key: str, dimensions: int) -> None:
         await super().drop(key, dimensions)
         statement = "delete from dial_agent_rag_index_2 where key = $1 and dimensions = $2"
-        with suppress(Away):
+        with suppress(VectorsGone):
             await self._run(lambda database: database.execute(statement, key, dimensions))
 
     async def similarities(self, dense: Dense, vector: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -157,10 +153,7 @@ class PgVectors(MemoryVectors):
             return await super().similarities(dense, vector)
         import numpy as np
 
-        try:
-            found = await self._run(lambda database: database.fetchval(_SIMILARITIES, dense.id, vector.reshape(-1)))
-        except Away as error:
-            raise VectorsGone from error
+        found = await self._run(lambda database: database.fetchval(_SIMILARITIES, dense.id, vector.reshape(-1)))
         if found is None:
             raise VectorsGone
         return np.asarray(found, dtype=np.float32)
@@ -169,7 +162,7 @@ class PgVectors(MemoryVectors):
         """Why the database cannot be used, for operators; empty where it can."""
         try:
             await self._run(lambda database: database.fetchval(_FIND, "", 0))
-        except Away as reason:
+        except VectorsGone as reason:
             return str(reason)
         return ""
 
@@ -182,7 +175,7 @@ class PgVectors(MemoryVectors):
         import asyncpg
 
         if self._clock() < self._resting_until:
-            raise Away
+            raise VectorsGone
         try:
             async with asyncio.timeout(seconds or self._patience):
                 pool = await self._opened()
@@ -199,7 +192,7 @@ class PgVectors(MemoryVectors):
                 reason = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or ''}".strip()
                 logger.warning("AGENT_RAG__INDEX_URL cannot be used (%s); documents are indexed in memory", reason)
             self._resting_until = self._clock() + REST_SECONDS
-            raise Away(str(error) or type(error).__name__) from error
+            raise VectorsGone(str(error) or type(error).__name__) from error
 
     async def _opened(self) -> Pool:
         import asyncpg

@@ -72,9 +72,9 @@ ALIASES: Mapping[str, str] = {
 }
 SECTIONS = frozenset(key.partition(".")[0] for key in ALIASES) | {"llm"}
 # Keys whose numbers mean something else than those of their settings.
-_CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
-    "teps.tool_timeout": ("milliseconds", lambda value: value / 1000),
-    "advanced.max_retries": ("retries", lambda value: value + 1),
+_CONVERTED: Mapping[str, Callable[[float], float]] = {
+    "teps.tool_timeout": lambda milliseconds: milliseconds / 1000,
+    "advanced.max_retries": lambda retries: retries + 1,
 }
 
 
@@ -170,26 +170,20 @@ def translated(content: Mapping[str, Any], file: str) -> Translation:
             if key not in ALIASES:
                 raise _unknown(key, ALIASES, file)
             if key in _CONVERTED:
-                unit, convert = _CONVERTED[key]
                 if type(value) not in (int, float):
-                    got = str(value)[:80]
-                    raise SettingsError(f"{key} in {file}: it must be a number of {unit} (got {got!r}). Correct it.")
-                value = convert(value)
+                    raise SettingsError(f"{key} in {file}: it must be a number. Correct it.")
+                value = _CONVERTED[key](value)
             result.put(ALIASES[key], value, key)
     return result
 
 
 @dataclass(slots=True)
 class Translation:
-    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one.
-
-    `expanded` are the dotted keys whose values hold variables: these are never shown.
-    """
+    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one."""
 
     file: str
     content: dict[str, Any] = field(default_factory=dict[str, Any])
     spelled: dict[str, str] = field(default_factory=dict[str, str])
-    expanded: set[str] = field(default_factory=set[str])
 
     def spelling(self, path: Sequence[str]) -> str:
         """The dotted key as the file has it."""
@@ -215,7 +209,6 @@ class Translation:
                 return [walk(inner, path) for inner in cast("list[Any]", item)]
             if not isinstance(item, str) or "${" not in item:
                 return item
-            self.expanded.add(".".join(path))
             try:
                 return _Filled(item).substitute(variables) or None
             except KeyError as error:

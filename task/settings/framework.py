@@ -1,7 +1,5 @@
 """The settings that the framework's own configuration file knows: model, context, history, permissions, console."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The secret of an installation, made at the first start."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from contextlib import suppress

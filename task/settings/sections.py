@@ -1,17 +1,14 @@
 """The product's sections of the settings: limits, tools, servers, store, HTTP API, permissions and local Core."""
 
-from __future__ import annotations
-
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from task.settings.values import (
     AsJson,
     Beginning,
+    EmbeddingsPlace,
     Folder,
     Listed,
     Paths,
@@ -19,6 +16,7 @@ from task.settings.values import (
     PostgresUrl,
     Section,
     ServerUrl,
+    StoreUrl,
     TextMap,
     Texts,
     setting,
@@ -53,7 +51,7 @@ class DeploymentToolSettings(Section):
     seconds: float = Field(default=120, gt=0, le=3600)
 
     @model_validator(mode="after")
-    def _arguments_are_schemas(self) -> DeploymentToolSettings:
+    def _arguments_are_schemas(self) -> Self:
         if taken := {self.prompt, "file_urls"} & self.arguments.keys():
             raise ValueError(f"{self.name}: the argument {min(taken)} has another meaning already")
         if self.arguments:
@@ -97,7 +95,7 @@ class McpServerSettings(Section):
     seconds: float = Field(default=120, gt=0, le=3600)
 
     @model_validator(mode="after")
-    def _is_one_kind(self) -> McpServerSettings:
+    def _is_one_kind(self) -> Self:
         if (self.url is None) == (self.command is None):
             raise ValueError("a server has either a `url` or a `command`: give one of them")
         of_urls, of_commands = {"token", "headers", "forward_key"}, {"args", "env", "read", "write", "hosts"}
@@ -138,7 +136,7 @@ class RagSettings(Section):
     cache_bytes: int = setting(256 * 2**20, "Memory all kept indexes may take together.", ge=1)
     python: Folder | None = setting(None, "Python of the embedding process; empty: `.venv-embedding`.")
     torch_index: str = setting("", "Index of torch's builds for CPUs only, used to install it; empty: pip's own.")
-    embeddings: str = setting(
+    embeddings: EmbeddingsPlace = setting(
         "", "What makes the vectors: a deployment, or https://host/v1/embeddings; empty: the packaged model."
     )
     embeddings_model: str = setting("", "Model at the address of `AGENT_RAG__EMBEDDINGS`.")
@@ -154,19 +152,6 @@ class RagSettings(Section):
     process_dir: Folder | None = setting(
         None, "Folder of the embedding process's socket, for agents that share it; empty: a temporary one."
     )
-
-    @field_validator("embeddings")
-    @classmethod
-    def _names_embeddings(cls, value: str) -> str:
-        if not value or re.fullmatch(r"[^\s:?#]+", value):
-            return value
-        parts = urlsplit(value)
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("the key belongs in AGENT_RAG__EMBEDDINGS_KEY, not in the address")
-        if parts.scheme in ("http", "https") and parts.hostname and parts.path.endswith("/embeddings"):
-            _ = parts.port  # a wrong one is a ValueError
-            return value
-        raise ValueError("it must be the name of a deployment, or an address such as https://host/v1/embeddings")
 
     @model_validator(mode="after")
     def _names_the_model(self) -> Self:
@@ -187,21 +172,13 @@ class PriceSettings(Section):
 class StoreSettings(Section):
     """The database of sessions, runs, traces, approvals and keys."""
 
-    url: SecretStr | None = setting(
+    url: StoreUrl | None = setting(
         None, "`sqlite:///folder/file.db` or `postgresql://user:password@host/name`; empty: `store.db` in the data."
     )
     migrate: bool = setting(True, "Upgrade an older store at the start; `off`: `dial-agent store migrate` does.")
     days: float = setting(30, "Days that sessions and traces are kept after their last use.", gt=0)
     sessions: int = setting(10_000, "Most sessions kept; the last used stay.", ge=1)
     traces: int = setting(100_000, "Most traces kept, and most runs; the newest stay.", ge=1)
-
-    @field_validator("url")
-    @classmethod
-    def _names_a_database(cls, url: SecretStr | None) -> SecretStr | None:
-        known = ("sqlite:///", "postgresql://", "postgres://")
-        if url is not None and not url.get_secret_value().startswith(known):
-            raise ValueError("it must be sqlite:///folder/file.db or postgresql://user:password@host/name")
-        return url
 
 
 class MetricsSettings(Section):
@@ -256,7 +233,7 @@ class RuleSettings(Section):
     trusted: bool = False
 
     @model_validator(mode="after")
-    def _trust_allows(self) -> RuleSettings:
+    def _trust_allows(self) -> Self:
         if self.trusted and self.action != "allow":
             raise ValueError("only a rule that allows can be trusted")
         return self

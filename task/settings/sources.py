@@ -1,7 +1,5 @@
 """Read settings from an environment, a `.env` file and a YAML file, and report faults in one line."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +22,7 @@ HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIME
 HOMES = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
 SERVICE_HOST = "_SERVICE_HOST"
 ONE_TOOLS_SECONDS = ("interpreter.seconds", "rag.seconds", "deployments.image_seconds", "limits.reader_seconds")
-LISTED_TOOLS = ("mcp_servers", "deployments.tools")  # each tool of the list may have seconds of its own
+RUN_SECONDS, TOOL_SECONDS = "limits.run_seconds", "limits.tool_seconds"
 SettingPath = tuple[str, ...]
 
 
@@ -114,13 +112,8 @@ def _without_services(environment: Mapping[str, str]) -> Mapping[str, str]:
     if "KUBERNETES_SERVICE_HOST" not in environment or not hosts:
         return environment
     services = "|".join(re.escape(name.removesuffix(SERVICE_HOST)) for name in hosts)
-    injected = re.compile(rf"({services})_(SERVICE_(HOST|PORT)\w*|PORT_\d+_(TCP|UDP|SCTP)\w*)")
-    address = re.compile(rf"({services})_PORT")
-    return {
-        name: value
-        for name, value in environment.items()
-        if not (injected.fullmatch(name) or (address.fullmatch(name) and "://" in value))
-    }
+    injected = re.compile(rf"({services})_((SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))\w*=|PORT=\w+://)")
+    return {name: value for name, value in environment.items() if not injected.match(f"{name}={value}")}
 
 
 def load_settings(
@@ -148,20 +141,18 @@ def load_settings(
     ignored = [name for name in dotenv if name not in HARMLESS] if foreign else []
     dotenv = {name: value for name, value in dotenv.items() if name not in ignored}
     named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
-    document = folder / (named or DEFAULT_DOCUMENT)
     name = str(named or DEFAULT_DOCUMENT)
+    document = folder / name
     found = bool(named) or document.is_file()
     if foreign and found and not named:
         found, ignored = False, [*ignored, DEFAULT_DOCUMENT]
     translation = translated(read_document(document) if found else {}, name)
     translation.expand({**dotenv, **environment})
     sources = SettingSources(given or {}, environment, dotenv, translation)
-    homes: dict[str, Any] = {}
-    for key, (variable, below_home) in HOMES.items():
-        if base := environment.get(variable):
-            homes[key] = Path(base) / APPLICATION
-        elif home := environment.get("HOME"):
-            homes[key] = Path(home) / below_home / APPLICATION
+    homes = {
+        key: Path(environment.get(variable) or f"{environment.get('HOME') or '~'}/{below_home}") / APPLICATION
+        for key, (variable, below_home) in HOMES.items()
+    }
     known = list(settings_of(Settings, PREFIX))
     settings = _built(known, sources, homes)
     _check_seconds(known, settings, sources)
@@ -203,26 +194,18 @@ def _built(known: Sequence[Setting], sources: SettingSources, extra: Mapping[str
 def _check_seconds(known: Sequence[Setting], settings: Settings, sources: SettingSources) -> None:
     # No time limit that a source gives may be above the one around it: it could never be reached. Defaults give way to
     # the limit of every call and to that of the run.
-    by_key = {item.key: item for item in known}
-
-    def value(key: str) -> Any:
-        return reduce(getattr, by_key[key].path, cast("Any", settings))
-
-    given = [(key, value(key), "") for key in ONE_TOOLS_SECONDS if by_key[key].given_in(settings)]
-    for key in LISTED_TOOLS:
-        items = enumerate(value(key))
-        given += [(key, item.seconds, f"[{n}].seconds") for n, item in items if "seconds" in item.model_fields_set]
-    if settings.limits.tool_seconds is not None:
-        given.insert(0, ("limits.tool_seconds", settings.limits.tool_seconds, ""))
-    around, most = "limits.run_seconds", settings.limits.run_seconds
-    for key, seconds, place in given:
+    by_key, around, most = {item.key: item for item in known}, RUN_SECONDS, settings.limits.run_seconds
+    for setting in (by_key[key] for key in (TOOL_SECONDS, *ONE_TOOLS_SECONDS)):
+        seconds: float | None = reduce(getattr, setting.path, cast("Any", settings))
+        if seconds is None or not setting.given_in(settings):
+            continue
         if seconds > most:
             raise SettingsError(
-                f"{sources.where(by_key[key], place)}: {seconds:g} seconds are never reached, because "
+                f"{sources.where(setting)}: {seconds:g} seconds are never reached, because "
                 f"{by_key[around].variable} is {most:g}. Lower the one or raise the other."
             )
-        if key == "limits.tool_seconds":
-            around, most = key, seconds
+        if setting.key == TOOL_SECONDS:
+            around, most = TOOL_SECONDS, seconds
 
 
 def _explained(error: ValidationError, known: Sequence[Setting], sources: SettingSources) -> str:
@@ -245,12 +228,9 @@ def _explained(error: ValidationError, known: Sequence[Setting], sources: Settin
     where = f"{sources.where(setting, place)}:"
     if fault["type"] == "extra_forbidden":
         return f"{where} unknown. Rename or remove it."
-    given = str(fault["input"])
-    # What is inside a setting may be a key, a text in brackets may hold one, and an address a password.
-    hidden = rest or setting.secret or setting.key in sources.document.expanded or given[:1] in ("[", "{")
-    got = "" if hidden or "@" in given else f" (got {given[:80]!r})"
+    # The value itself is not shown: it may be a key, or an address that holds one.
     fix = f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
-    return f"{where} {reason[0].lower()}{reason[1:]}{got}. {fix}"
+    return f"{where} {reason[0].lower()}{reason[1:]}. {fix}"
 
 
 def _marks(field: FieldInfo) -> Mapping[str, Any]:
@@ -258,8 +238,8 @@ def _marks(field: FieldInfo) -> Mapping[str, Any]:
 
 
 def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(weak)
+    result = dict(weak)
     for name, value in strong.items():
-        inner = isinstance(merged.get(name), dict) and isinstance(value, dict)
-        merged[name] = _merged(merged[name], value) if inner else value
-    return merged
+        inner = isinstance(result.get(name), dict) and isinstance(value, dict)
+        result[name] = _merged(result[name], value) if inner else value
+    return result

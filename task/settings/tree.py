@@ -1,7 +1,5 @@
 """Every setting of the product as one tree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -142,7 +140,7 @@ class Settings(Section):
 
     @property
     def store_options(self) -> dict[str, Any]:
-        """The arguments of `task.store.access.StoreAccess`."""
+        """The arguments of `task.store.access.StoreOptions`."""
         url = self.store.url
         return {
             **self.store.model_dump(),

@@ -1,7 +1,5 @@
 """What the settings are made of: sections, single settings, and the kinds of values they hold."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -50,17 +48,13 @@ def _server_url(text: str) -> str:
     return text
 
 
-def _redis_url(secret: SecretStr) -> SecretStr:
-    parts = urlsplit(secret.get_secret_value())
-    if not ((parts.scheme in ("redis", "rediss") and parts.hostname) or (parts.scheme == "unix" and parts.path)):
-        raise ValueError("it must be an address such as redis://localhost:6379/0, rediss://… or unix:///folder/socket")
-    return secret
+def _like(pattern: str, form: str) -> AfterValidator:
+    def check(value: str | SecretStr) -> str | SecretStr:
+        if not re.fullmatch(pattern, value if isinstance(value, str) else value.get_secret_value()):
+            raise ValueError(f"it must be {form}")
+        return value
 
-
-def _postgres_url(secret: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"postgres(ql)?://([^@/?#]*@)?[^@/?#]*([/?].*)?", secret.get_secret_value()):
-        raise ValueError("it must be postgresql://user:password@host/name")
-    return secret
+    return AfterValidator(check)
 
 
 def _json(value: Any) -> Any:
@@ -97,8 +91,14 @@ Paths = Annotated[list[Path], Listed]
 TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
-RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
+_POSTGRES = "postgresql://user:password@host/name"
+_REDIS = "an address such as redis://localhost:6379/0, rediss://… or unix:///folder/socket"
+_EMBEDDINGS = "the name of a deployment, or an address such as https://host/v1/embeddings, without a key"
+_HOST = r"(\[[^\]]+\]|[^@/?#\s:]+)(:\d{1,5})?"
+EmbeddingsPlace = Annotated[str, _like(rf"[^\s:?#]*|https?://{_HOST}(/[^?#\s]*)?/embeddings(\?\S*)?", _EMBEDDINGS)]
+PostgresUrl = Annotated[SecretStr, _like(r"postgres(ql)?://([^@/?#]*@)?[^@/?#]*([/?].*)?", _POSTGRES)]
+RedisUrl = Annotated[SecretStr, _like(r"rediss?://([^/?#]*@)?[^@/?#:][^@/?#]*([/?].*)?|unix://.+", _REDIS)]
+StoreUrl = Annotated[SecretStr, _like(r"(sqlite:///|postgres(ql)?://).*", f"sqlite:///folder/file.db or {_POSTGRES}")]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
 Capitals = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Capitals]

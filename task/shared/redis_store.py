@@ -1,4 +1,4 @@
-"""What the replicas of one agent share in Redis: documents, listings, limits, and who is connected."""
+"""What the replicas of one agent share in Redis: documents, listings, limits, and which are connected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ ANSWER_SECONDS = 10.0  # of a whole document
 SHORT_SECONDS = 1.0  # of everything that a request waits for before it is answered
 LEASE_SECONDS = 30  # a place that a replica has not renewed for so long is free again
 BEAT_SECONDS = 5.0
-MARK_SECONDS = 3600
 _CONNECT_SECONDS = 2.0
 _UNLIMITED = 2**31  # holders of a place
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -161,21 +160,9 @@ class RedisStore:
         self._held.discard((place, holder))
         await self._run("write", lambda redis: redis.zrem(_place(place), holder), self._short)
 
-    async def mark(self, name: str) -> bool:
-        """Note that something happens now; whether it is noted."""
-        key = f"{SHARED}mark:{name}"
-        return bool(await self._run("write", lambda redis: redis.set(key, b"", ex=MARK_SECONDS), self._short))
-
-    async def seconds_since(self, name: str) -> float | None:
-        """How long ago some replica has marked this; None: not within the last hour, or Redis cannot be used."""
-        left = await self._run("read", lambda redis: redis.pttl(f"{SHARED}mark:{name}"), self._short)
-        return MARK_SECONDS - left / 1000 if left is not None and left >= 0 else None
-
     async def replicas(self) -> int | None:
         """How many agents are connected, after a look whether this Redis works; see `fault`."""
-        mine = f"look:{uuid4().hex}"
-        await self.mark(mine)
-        await self._run("write", lambda redis: redis.delete(f"{SHARED}mark:{mine}"), self._short)
+        await self._run("write", lambda redis: redis.set(f"{SHARED}look", b"", px=1), self._short)
         return await self._run("read", lambda redis: redis.zcard(_place(REPLICAS)), self._short)
 
     async def close(self) -> None:
@@ -299,13 +286,15 @@ def _place(place: str) -> str:
 def _reason(error: BaseException) -> str:
     from redis import exceptions as redis
 
-    tls = _tls_fault(error)
-    # What a script may not do is reported as a general error, in other words since version 7.2.
-    in_script = any(words in str(error) for words in ("can't run this command", "ACL failure in script"))
-    if tls is not None and isinstance(tls, ssl.SSLCertVerificationError):
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None:
         return "The certificate of Redis is not trusted; add ?ssl_ca_certs=/path/of/its/ca.crt to AGENT_REDIS_URL"
     if isinstance(error, redis.AuthenticationError | redis.AuthorizationError):
         return "Redis refuses the user name or the password of AGENT_REDIS_URL"
+    # What a script may not do is reported as a general error, in other words since version 7.2.
+    in_script = any(words in str(error) for words in ("can't run this command", "ACL failure in script"))
     if isinstance(error, redis.NoPermissionError) or in_script:
         return "Redis does not let the user of AGENT_REDIS_URL run a command that is needed; extend its ACL"
     if isinstance(error, redis.ReadOnlyError):
@@ -317,9 +306,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, redis.ConnectionError | OSError):
         return "Redis cannot be reached"
     return f"Redis refuses a command ({type(error).__name__})"
-
-
-def _tls_fault(error: BaseException | None) -> ssl.SSLError | None:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error

@@ -27,22 +27,23 @@ PATIENT_SECONDS, PAUSE_SECONDS = 30.0, 0.5  # for which an answer under way wait
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class StoreAccess:
-    """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Which store a process uses, and how.
 
+    Kept is what was changed in the last `days`, and of that the newest `sessions` and `traces`; None keeps all.
     `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
-    coding tasks; `shared`: other processes answer for the same callers, `redis` is one that they share; `migrate`: an
-    older store is brought up to date; `fingerprint` is that of the secret with which this process seals hidden state.
-    `refused` says why this version cannot use the store. `clock` is this machine's. The database's libraries are loaded
-    here, after the process has started.
+    coding tasks, which go with their runs. `chores` are off for commands that look once. `shared`: other processes
+    answer for the same callers, so that rate limits are counted in the database, or in `redis` while that can be used.
+    `migrate`: an older schema is brought up to date. `fingerprint` is that of the secret with which this process seals
+    hidden state. `clock` is this machine's. A busy database is waited for `patience` seconds.
     """
 
     url: str
-    days: float = 30
-    sessions: int = 10_000
-    traces: int = 100_000
-    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    days: float | None = 30
+    sessions: int | None = 10_000
+    traces: int | None = 100_000
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     data_dir: Path | None = None
     chores: bool = True
     shared: bool = False
@@ -50,6 +51,18 @@ class StoreAccess:
     fingerprint: Callable[[], str] | None = None
     clock: Callable[[], float] = time.time
     redis: RedisStore | None = None
+    patience: float = 5.0
+
+
+@dataclass(slots=True)
+class StoreAccess:
+    """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
+
+    `refused` says why this version cannot use the store. The database's libraries are loaded here, after the process
+    has started.
+    """
+
+    options: StoreOptions
     refused: str | None = None
     _store: Store | None = None
     _opening: asyncio.Task[Store] | None = None
@@ -59,14 +72,12 @@ class StoreAccess:
 
     def now(self) -> float:
         """The time by which all processes of the store agree; this machine's own while the store is not open."""
-        return self._store.processes.clock() if self._store is not None else self.clock()
+        return self._store.processes.clock() if self._store is not None else self.options.clock()
 
     def cost(self, model: str, usage: Usage, of_tools: Mapping[str, Usage]) -> float | None:
         """What a run's tokens cost, those of models behind tools included; None where its model has no price."""
-        if model not in self.prices:
-            return None
-        prices = {name: Price(*pair) for name, pair in self.prices.items()}
-        return cost_of(model, usage_by_model(model, usage - sum(of_tools.values(), Usage()), of_tools), prices)
+        own = usage - sum(of_tools.values(), Usage())
+        return cost_of(model, usage_by_model(model, own, of_tools), self.options.prices)
 
     async def get(self) -> Store:
         """The store.
@@ -114,21 +125,10 @@ class StoreAccess:
 
     async def _open(self) -> Store:
         await asyncio.to_thread(import_module, "task.store.store")
-        from task.store.store import Retention, open_store
+        from task.store.store import open_store
 
         try:
-            return await open_store(
-                self.url,
-                prices={model: Price(*pair) for model, pair in self.prices.items()},
-                retention=Retention(self.days, self.sessions, self.traces),
-                clock=self.clock,
-                chores=self.chores,
-                data_dir=self.data_dir,
-                shared=self.shared,
-                may_migrate=self.migrate,
-                secret=await asyncio.to_thread(self.fingerprint) if self.fingerprint is not None else None,
-                redis=self.redis,
-            )
+            return await open_store(self.options)
         except StoreVersionError as error:
             self.refused = str(error)
             raise

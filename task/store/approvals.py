@@ -1,7 +1,5 @@
 """Questions to users, each answered once, and permissions that are given for longer than one call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

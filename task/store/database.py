@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sqlite3
 import ssl
 import time
@@ -41,12 +42,11 @@ LONGEST_SECONDS = 60.0  # one visit to a server: a frozen one never answers, not
 READERS = 4
 CONNECTIONS = 20  # of one process to a server, kept open: to open one takes longer than what a request does with it
 MAX_LIMIT = 1000  # rows of a page
-DAMAGED = ("not a database", "malformed")  # SQLite's words
+DAMAGED = "not a database|malformed"  # SQLite's words
+LOST = rf"^(28|3D|08|53|57|25006)|connection|{DAMAGED}"
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
 OPTIONS = ("ssl", "sslmode", "sslrootcert")
 TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")  # as libpq has them
-# Classes of SQLSTATE. Source: PostgreSQL, appendix A.
-REFUSING, UNABLE, READ_ONLY = ("28", "3D"), ("08", "53", "57"), ("25006",)
 
 T = TypeVar("T")
 
@@ -254,10 +254,9 @@ def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> 
 
 def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:
     options = {name: str(value) for name, value in address.query.items()}
-    for name in options:
-        if name not in OPTIONS:
-            known = ", ".join(OPTIONS)
-            raise SettingsError(f"AGENT_STORE__URL: the option {name!r} is not known; {known} are. Correct it.")
+    for name in options.keys() - set(OPTIONS):
+        known = ", ".join(OPTIONS)
+        raise SettingsError(f"AGENT_STORE__URL: the option {name!r} is not known; {known} are. Correct it.")
     mode, root = options.get("sslmode", options.get("ssl")), options.get("sslrootcert")
     if mode is not None and mode not in TLS_MODES:
         raise SettingsError(f"AGENT_STORE__URL: there is no sslmode {mode!r}; there are {', '.join(TLS_MODES)}.")
@@ -305,58 +304,42 @@ def _explained() -> Generator[None]:
         raise _unavailable(error) from error
     except DBAPIError as error:
         is_lost = error.connection_invalidated or isinstance(error.orig, (OSError, TimeoutError))
-        is_lost = is_lost or _state(error).startswith((*REFUSING, *UNABLE, *READ_ONLY))
-        is_lost = is_lost or any(word in str(error.orig).lower() for word in ("connection", *DAMAGED))
+        is_lost = is_lost or re.search(LOST, _described(error), re.IGNORECASE) is not None
         if isinstance(error, IntegrityError) or not is_lost:
             raise
         raise _unavailable(error) from error
 
 
-def _state(error: BaseException) -> str:
-    # PostgreSQL's code of five characters.
-    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
-
-
-# With what a failure's SQLSTATE begins, what its message has in it, and what an operator reads then; the first that
-# fits counts.
+# What a failure's SQLSTATE and message have in them, and what an operator reads then; the first that fits counts.
+# Classes of SQLSTATE. Source: PostgreSQL, appendix A.
 _REASONS = (
-    (REFUSING, (), "The store's server refuses this agent. An operator has to correct AGENT_STORE__URL."),
+    ("^(28|3D)", "The store's server refuses this agent. An operator has to correct AGENT_STORE__URL."),
     (
-        (),
-        ("CERTIFICATE_VERIFY_FAILED",),
+        "CERTIFICATE_VERIFY_FAILED",
         "The certificate of the store's server is not trusted. An operator has to name its authority with sslrootcert "
         "in AGENT_STORE__URL, or the host as the certificate does.",
     ),
     (
-        READ_ONLY,
-        (),
+        "^25006",
         "The store's database is read-only. An operator has to let AGENT_STORE__URL lead to the primary, or lift "
         "default_transaction_read_only.",
     ),
-    (
-        (),
-        ("rejected SSL upgrade",),
-        "The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL.",
-    ),
-    ((), ("locked", "busy"), "The store is busy: another process holds its database. Try again in a moment."),
-    (
-        (),
-        ("full", "No space", "disk I/O"),
-        "The store is full: there is no room left on its disk. An operator has to make room.",
-    ),
-    ((), DAMAGED, "The store's file is not a database, or it is damaged. An operator has to check it."),
-    (
-        (),
-        ("readonly", "unable to open"),
-        "The store's file cannot be written. An operator has to check its permissions.",
-    ),
+    ("rejected SSL upgrade", "The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL."),
+    ("locked|busy", "The store is busy: another process holds its database. Try again in a moment."),
+    ("full|No space|disk I/O", "The store is full: there is no room left on its disk. An operator has to make room."),
+    (DAMAGED, "The store's file is not a database, or it is damaged. An operator has to check it."),
+    ("readonly|unable to open", "The store's file cannot be written. An operator has to check its permissions."),
+    ("", "The store's database does not answer. Try again in a moment."),
 )
 
 
+def _described(error: BaseException) -> str:
+    # PostgreSQL's code of five characters comes first.
+    cause = getattr(error, "orig", error)
+    return f"{getattr(cause, 'sqlstate', None) or ''} {cause}"
+
+
 def _unavailable(error: BaseException) -> StoreUnavailable:
-    message, state = str(getattr(error, "orig", error)), _state(error)
-    logger.error("the store cannot be used: %s", message)
-    fitting = (
-        reason for codes, words, reason in _REASONS if state.startswith(codes) or any(word in message for word in words)
-    )
-    return StoreUnavailable(next(fitting, "The store's database does not answer. Try again in a moment."))
+    text = _described(error)
+    logger.error("the store cannot be used: %s", text.strip())
+    return StoreUnavailable(next(reason for pattern, reason in _REASONS if re.search(pattern, text)))

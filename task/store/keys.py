@@ -1,43 +1,38 @@
-"""API keys, stored as hashes, and saved prompts, each with an owner; the buckets by which requests are counted."""
-
-from __future__ import annotations
+"""API keys, stored as hashes; keys of requests and saved prompts, each with an owner; the buckets of rate limits."""
 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from cachetools import TTLCache
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
-from task.errors import InvalidRequest, NotFound
-from task.shared.limits import waiting_time
+from task.errors import InvalidRequest, KeyReused, NotFound
+from task.shared.limits import LEAST_WAIT, MINUTE
 from task.store import tables
 from task.store.database import Database, from_row, insert_new, to_row
-from task.store.records import ApiKey, Prompt, new_id
+from task.store.records import ApiKey, Prompt, RequestKey, new_id
 
 PREFIX = "dga-"
 CACHED_SECONDS = 2.0  # how long another process may still accept a key that was revoked here
 MOST_CACHED = 1000
 MAX_OWNER = 100
 MOST_PROMPTS = 200
+REQUEST_KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
+KEY_REUSED = "this Idempotency-Key was used for another request; choose a new one"
 
-# The level is what is left; it fills by :rate a second up to :most. No row is returned when less than one is left.
-_MOST, _NOW = "CAST(:most AS float8)", "CAST(:now AS float8)"
-_FILLED = f"c.level + {{greatest}}({_NOW} - c.filled_at, 0) * CAST(:rate AS float8)"
-# Every request takes one: on a server the statement is its own transaction and does not wait for the disk.
+# Every request takes one: on a server the statement is its own transaction and does not wait for the disk. No row is
+# returned when the bucket would be full again later than in a minute.
+_NOW, _EACH = "CAST(:now AS float8)", "CAST(:each AS float8)"
 _TAKE = (
-    f"INSERT INTO counters AS c (name, level, filled_at) SELECT :name, {_MOST} - 1, {_NOW} {{source}} "
-    f"ON CONFLICT (name) DO UPDATE SET filled_at = {{greatest}}(c.filled_at, {_NOW}), "
-    f"level = {{least}}({_MOST}, {_FILLED}) - 1 WHERE {{least}}({_MOST}, {_FILLED}) >= 1 RETURNING level"
+    f"INSERT INTO counters AS c (name, ready_at) SELECT :name, {_NOW} + {_EACH} {{source}} "
+    f"ON CONFLICT (name) DO UPDATE SET ready_at = {{greatest}}(c.ready_at, {_NOW}) + {_EACH} "
+    f"WHERE c.ready_at + {_EACH} - {_NOW} <= {MINUTE + LEAST_WAIT} RETURNING ready_at"
 )
-_LEFT = f"SELECT {_FILLED} FROM counters AS c WHERE name = :name"  # noqa: S608
-_OF_SQLITE = {"greatest": "MAX", "least": "MIN", "source": "WHERE true"}
-_OF_SERVER = {
-    "greatest": "GREATEST",
-    "least": "LEAST",
-    "source": "FROM set_config('synchronous_commit', 'off', true)",
-}
-_keys, _prompts = tables.keys, tables.prompts
+_OF_SQLITE = {"greatest": "MAX", "source": "WHERE true"}
+_OF_SERVER = {"greatest": "GREATEST", "source": "FROM set_config('synchronous_commit', 'off', true)"}
+_keys, _prompts, _requests = tables.keys, tables.prompts, tables.request_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class Keys:
 
     database: Database
     clock: Callable[[], float]
-    _verified: dict[str, tuple[float, ApiKey]] = field(default_factory=dict[str, tuple[float, ApiKey]])
+    _verified: TTLCache[str, ApiKey] = field(default_factory=lambda: TTLCache(MOST_CACHED, CACHED_SECONDS))
 
     async def create(self, owner: str, label: str = "", *, operator: bool = False) -> tuple[ApiKey, str]:
         """A new key and its secret, which is not kept.
@@ -65,19 +60,13 @@ class Keys:
 
     async def verify(self, secret: str) -> ApiKey | None:
         """The valid key that has this secret."""
-        digest, now = _digest(secret), self.clock()
-        until, known = self._verified.get(digest, (0.0, None))
-        if known is not None and now < until:
+        digest = _digest(secret)
+        if (known := self._verified.get(digest)) is not None:
             return known
         query = select(_keys).where(_keys.c.digest == digest, _keys.c.revoked_at.is_(None))
-        row = await self.database.first(query)
-        if row is None:
-            self._verified.pop(digest, None)
+        if (row := await self.database.first(query)) is None:
             return None
-        if len(self._verified) >= MOST_CACHED:
-            self._verified.clear()
-        found = from_row(ApiKey, row, key_id=row.id)
-        self._verified[digest] = (now + CACHED_SECONDS, found)
+        found = self._verified[digest] = from_row(ApiKey, row, key_id=row.id)
         return found
 
     async def revoke(self, key_id: str) -> None:
@@ -95,6 +84,26 @@ class Keys:
         """All keys, oldest first, revoked ones too."""
         query = select(_keys).order_by(_keys.c.created_at, _keys.c.id)
         return tuple(from_row(ApiKey, row, key_id=row.id) for row in await self.database.rows(query))
+
+
+def run_of(connection: Connection, owner: str, key: RequestKey, now: float) -> str | None:
+    """The run for which the key of a request stands. Raises `KeyReused`: it came with another request."""
+    mine = (_requests.c.owner == owner, _requests.c.name == key.name)
+    valid = _requests.c.created_at >= now - REQUEST_KEY_SECONDS
+    row = connection.execute(select(_requests).where(*mine, valid)).first()
+    if row is not None and row.digest != key.digest:
+        raise KeyReused(KEY_REUSED)
+    return row.run_id if row is not None else None
+
+
+def claimed(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> str:
+    """Let the key stand for this run, unless it does for one: the run that it stands for. Raises as `run_of`."""
+    # Of two requests with one key that come at once, the second finds the first one's run here.
+    outdated = _requests.c.created_at < now - REQUEST_KEY_SECONDS
+    connection.execute(delete(_requests).where(_requests.c.owner == owner, _requests.c.name == key.name, outdated))
+    row = {"owner": owner, "name": key.name, "digest": key.digest, "run_id": run_id, "created_at": now}
+    insert_new(connection, _requests, row)
+    return run_of(connection, owner, key, now) or run_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +125,12 @@ class Prompts:
         """
 
         def work(connection: Connection) -> None:
-            named = update(_prompts).where(_prompts.c.owner == owner, _prompts.c.name == prompt.name)
-            if connection.execute(named.values(text=prompt.text)).rowcount:
-                return
+            connection.execute(delete(_prompts).where(_prompts.c.owner == owner, _prompts.c.name == prompt.name))
             count = select(func.count()).select_from(_prompts).where(_prompts.c.owner == owner)
             if (connection.scalar(count) or 0) >= MOST_PROMPTS:
                 raise InvalidRequest(f"there are {MOST_PROMPTS} saved prompts; delete one first")
-            if not insert_new(connection, _prompts, {"owner": owner, "name": prompt.name, "text": prompt.text}):
-                connection.execute(named.values(text=prompt.text))  # saved by another request since
+            # Of two requests that save one name at once, the first counts.
+            insert_new(connection, _prompts, {"owner": owner, "name": prompt.name, "text": prompt.text})
 
         await self.database.write(work)
 
@@ -142,14 +149,14 @@ class StoredBuckets:
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
-        is_sqlite = self.database.is_sqlite
-        words = _OF_SQLITE if is_sqlite else _OF_SERVER
-        values = {"name": name, "most": float(per_minute), "rate": per_minute / 60, "now": self.clock()}
+        is_sqlite, now, each = self.database.is_sqlite, self.clock(), MINUTE / per_minute
+        take = text(_TAKE.format(**(_OF_SQLITE if is_sqlite else _OF_SERVER)))
+        ready_at = select(tables.counters.c.ready_at).where(tables.counters.c.name == name)
 
         def work(connection: Connection) -> float | None:
-            if connection.execute(text(_TAKE.format(**words)), values).first() is not None:
+            if connection.execute(take, {"name": name, "now": now, "each": each}).first() is not None:
                 return None
-            return waiting_time(connection.scalar(text(_LEFT.format(**words)), values) or 0.0, per_minute)
+            return max((connection.scalar(ready_at) or 0.0) + each - now - MINUTE, LEAST_WAIT)
 
         return await (self.database.write(work) if is_sqlite else self.database.read(work))
 

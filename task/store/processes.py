@@ -1,7 +1,5 @@
 """Which processes share the store, their common clock, and what becomes of what a dead one left unfinished."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -12,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, extract, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Row, and_, delete, exists, extract, func, insert, or_, select, text, update
 
 from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, assistant, tool_message, unanswered
 from task.store import tables
@@ -67,39 +65,37 @@ class Processes:
             [row] = await self.database.reserved.rows(_NOW)
             self.ahead = float(row[0]) - self.own_clock()
 
-    async def enter(self) -> None:
-        """Set the clock, and take part."""
-        await self.set_clock()
-        await self.database.execute(insert(_processes), self._row())
-        self._seen()
-
     async def beat(self) -> None:
-        """Set the clock, and renew this process's lease."""
+        """Set the clock, and take part, or renew this process's lease."""
         await self.set_clock()
-        row = self._row()
-        seen = update(_processes).where(_processes.c.id == self.own_id).values(seen_at=row["seen_at"])
+        now = self.clock()
+        seen = update(_processes).where(_processes.c.id == self.own_id).values(seen_at=now)
+        about = {"tables_version": tables.HEAD, "secret": self.secret}
+        row = {"id": self.own_id, "place": _place(os.getpid()), "seen_at": now, **about}
 
         def work(connection: Connection) -> None:
+            # It is new, or was held up for so long that others removed it as dead.
             if not connection.execute(seen).rowcount:
-                connection.execute(insert(_processes), row)  # held up for so long that others removed it as dead
+                connection.execute(insert(_processes), row)
 
         await self.database.reserved.write(work)
-        self._seen()
+        now = self.clock()
+        if not 0 <= now - self._beaten_at <= MOST_BETWEEN_BEATS:
+            self._steady_since = now
+        self._beaten_at = now
 
     async def leave(self) -> None:
         await self.database.reserved.execute(delete(_processes).where(_processes.c.id == self.own_id))
 
     async def first_to(self, chore: str, seconds: float) -> bool:
         """Whether no process that shares the store has done the chore within so many seconds; then it is this one's."""
-        now, done = self.clock(), tables.counters
-        name = f"chore:{chore}"
+        now, chores, name = self.clock(), tables.counters, f"chore:{chore}"
+        # Half: each process has a timer of its own, and one that comes a little early must not skip its turn.
+        done = {"name": name, "ready_at": now + seconds / 2}
+        due = update(chores).where(chores.c.name == name, chores.c.ready_at <= now).values(done)
 
         def work(connection: Connection) -> bool:
-            if insert_new(connection, done, {"name": name, "level": 0.0, "filled_at": now}):
-                return True
-            # Half: each process has a timer of its own, and one that comes a little early must not skip its turn.
-            due = update(done).where(done.c.name == name, done.c.filled_at <= now - seconds / 2)
-            return bool(connection.execute(due.values(filled_at=now)).rowcount)
+            return insert_new(connection, chores, done) or bool(connection.execute(due).rowcount)
 
         return await self.database.write(work)
 
@@ -119,14 +115,18 @@ class Processes:
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
         dead, now = await self._last_seen(), self.clock()
-        known = select(_processes.c.id)
-        running = [
-            (table, and_(table.c.status == "running", table.c.process != self.own_id, table.c.process.not_in(known)))
-            for table in (tables.runs, tables.traces)
-        ]
-
-        def left_behind(connection: Connection) -> bool:
-            return any(connection.execute(select(table.c.id).where(which).limit(1)).first() for table, which in running)
+        runs, traces = tables.runs, tables.traces
+        of_runs, of_traces = (
+            and_(
+                table.c.status == "running",
+                table.c.process != self.own_id,
+                table.c.process.not_in(select(_processes.c.id)),
+            )
+            for table in (runs, traces)
+        )
+        left_behind = select(or_(exists().where(of_runs), exists().where(of_traces)))
+        if not dead and not await self.database.read(lambda connection: connection.scalar(left_behind)):
+            return 0
 
         def work(connection: Connection) -> list[str]:
             # In the same transaction: a process that beats at this moment either stays, or finds that it was removed.
@@ -136,9 +136,8 @@ class Processes:
             removed = delete(_processes).where(gone).returning(columns.id, columns.seen_at)
             for process, seen_at in connection.execute(removed).all() if dead else ():
                 # What was changed after the process was last seen alive is not a task's, and its undo leaves it alone.
-                mine = (tables.runs.c.process == process, tables.runs.c.status == "running")
-                connection.execute(update(tables.runs).where(*mine).values(ended_at=seen_at))
-            (runs, of_runs), (traces, of_traces) = running
+                mine = (runs.c.process == process, runs.c.status == "running")
+                connection.execute(update(runs).where(*mine).values(ended_at=seen_at))
             ended = {"status": INTERRUPTED, "error": ERROR}
             last_alive = func.coalesce(runs.c.ended_at, now)
             rows = connection.execute(
@@ -149,8 +148,6 @@ class Processes:
             connection.execute(update(traces).where(of_traces).values(**ended, completed_at=now))
             return [row.id for row in rows]
 
-        if not dead and not await self.database.read(left_behind):
-            return 0
         found = await self.database.write(work)
         for run_id in found:
             logger.warning("the run %s was broken off: its process has ended", run_id)
@@ -165,17 +162,6 @@ class Processes:
             for row in rows
             if row.id != self.own_id and (_known_dead(row.place) or (steady and row.seen_at < now - LEASE_SECONDS))
         }
-
-    def _seen(self) -> None:
-        now = self.clock()
-        if not 0 <= now - self._beaten_at <= MOST_BETWEEN_BEATS:
-            self._steady_since = now
-        self._beaten_at = now
-
-    def _row(self) -> dict[str, Any]:
-        place = _place(os.getpid())
-        about = {"tables_version": tables.HEAD, "secret": self.secret}
-        return {"id": self.own_id, "place": place, "seen_at": self.clock(), **about}
 
 
 def alive(connection: Connection) -> list[Row[Any]]:

@@ -1,7 +1,5 @@
 """What the store returns (sessions, runs, events, approvals, grants, keys), with its ids and its JSON text."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import secrets

@@ -1,22 +1,21 @@
 """Runs: one answer each, with its events for clients that listen, now or after a break."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from task.conversation.messages import Message, message_from
-from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooManyRuns
+from task.errors import Conflict, NotFound, StoreUnavailable, TooManyRuns
 from task.store import tables
 from task.store.access import patiently
-from task.store.database import Database, from_row, insert_new, to_row
+from task.store.database import Database, from_row, to_row
+from task.store.keys import claimed, run_of
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
     ENDING_SECONDS,
@@ -36,30 +35,16 @@ from task.store.records import (
 from task.store.sessions import add_messages, append, shorten
 from task.store.writer import EventLog, Writer, stored_events
 
-if TYPE_CHECKING:
-    from task.shared.redis_store import RedisStore
-
 POLL_SECONDS = 0.2
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
-AT_ONCE = 500  # ids in one query
-KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
-KEY_REUSED = "this Idempotency-Key was used for another request; choose a new one"
-_runs, _keys = tables.runs, tables.request_keys
+_runs = tables.runs
 
 
 class Runs:
     """The runs of the store. Methods with an owner raise `NotFound` for a run that the owner does not have."""
 
-    def __init__(
-        self,
-        database: Database,
-        writer: Writer,
-        processes: Processes,
-        clock: Callable[[], float],
-        redis: RedisStore | None = None,
-    ) -> None:
+    def __init__(self, database: Database, writer: Writer, processes: Processes, clock: Callable[[], float]) -> None:
         self._database, self._writer, self._processes, self._clock = database, writer, processes, clock
-        self._redis = redis
         self._live: dict[str, EventLog] = {}
         self._leased_until = monotonic() + LEASE_SECONDS
 
@@ -186,11 +171,8 @@ class Runs:
 
     async def added(self, owner: str, run_ids: Sequence[str]) -> dict[str, tuple[Message, ...]]:
         """The messages that are kept with these runs, as far as the owner has them."""
-        found: dict[str, tuple[Message, ...]] = {}
-        for start in range(0, len(run_ids), AT_ONCE):
-            query = select(_runs).where(_runs.c.id.in_(run_ids[start : start + AT_ONCE]), _runs.c.owner == owner)
-            found |= {row.id: _run(row).added for row in await self._database.rows(query)}
-        return found
+        query = select(_runs).where(_runs.c.id.in_(run_ids), _runs.c.owner == owner)
+        return {row.id: _run(row).added for row in await self._database.rows(query)}
 
     async def resumed_by(self, owner: str, run_id: str) -> Run | None:
         """The run that continues this one."""
@@ -203,12 +185,8 @@ class Runs:
         Raises:
             KeyReused: it was another request.
         """
-        row = await self._database.first(select(_keys).where(_keys.c.owner == owner, _keys.c.name == key.name))
-        if row is None or row.created_at < self._clock() - KEY_SECONDS:
-            return None
-        if row.digest != key.digest:
-            raise KeyReused(KEY_REUSED)
-        return await self.get(owner, row.run_id)
+        run_id = await self._database.read(lambda connection: run_of(connection, owner, key, self._clock()))
+        return await self.get(owner, run_id) if run_id is not None else None
 
     async def claim(self, owner: str, key: RequestKey, run_id: str) -> str:
         """Let the key stand for a run that was started before, unless it does for one: the run that it stands for.
@@ -216,8 +194,7 @@ class Runs:
         Raises:
             KeyReused: it came with another request before.
         """
-        now = self._clock()
-        return await self._database.write(lambda connection: _claimed(connection, owner, key, run_id, now))
+        return await self._database.write(lambda connection: claimed(connection, owner, key, run_id, self._clock()))
 
     async def list(
         self,
@@ -230,11 +207,8 @@ class Runs:
         folder: str | None = None,
     ) -> Page[Run]:
         """The owner's runs of one kind, the newest first; those of a session or a folder where it is given."""
-        query = select(_runs).where(_runs.c.owner == owner, _runs.c.kind == kind)
-        if session_id is not None:
-            query = query.where(_runs.c.session_id == session_id)
-        if folder is not None:
-            query = query.where(_runs.c.folder == folder)
+        wanted = {_runs.c.owner: owner, _runs.c.kind: kind, _runs.c.session_id: session_id, _runs.c.folder: folder}
+        query = select(_runs).where(*(column == value for column, value in wanted.items() if value is not None))
         return await self._database.page(query, _runs.c.started_at, limit, cursor, _run)
 
     async def events_after(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
@@ -251,10 +225,9 @@ class Runs:
         while True:
             if not run.over and monotonic() - reported_at >= LISTENING_SECONDS:
                 reported_at = monotonic()
-                if self._redis is None or not await self._redis.mark(_listener(run_id)):
-                    listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
-                    with suppress(StoreUnavailable):  # the listener can still read
-                        await self._database.execute(listening)
+                listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
+                with suppress(StoreUnavailable):  # the listener can still read
+                    await self._database.execute(listening)
             for event in await stored_events(self._database, run_id, after):
                 after, ended = event.number, event.type == FINISHED
                 yield event
@@ -298,11 +271,10 @@ class Runs:
     async def request_cancel(self, owner: str, run_id: str) -> Run:
         """Ask for the end of a run, whichever process it runs in; a run that is over does not change."""
         run = await self.get(owner, run_id)
-        if run.over:
-            return run
-        await self._database.execute(update(_runs).where(_runs.c.id == run_id).values(cancel_asked=True))
-        if run_id in self._live:
-            self._live[run_id].cancel_requested.set()
+        if not run.over:
+            await self._database.execute(update(_runs).where(_runs.c.id == run_id).values(cancel_asked=True))
+            if run_id in self._live:
+                self._live[run_id].cancel_requested.set()
         return run
 
     async def cancel_requested(self, run_id: str) -> None:
@@ -312,22 +284,15 @@ class Runs:
     async def ended(self, owner: str, run_id: str, seconds: float = ENDING_SECONDS) -> Run:
         """The run when it is over, whichever process it runs in; after `seconds` unfinished."""
         until = monotonic() + seconds
-        while True:
-            run = await self.get(owner, run_id)
-            if run.over or monotonic() >= until:
-                return run
+        # It may be another process's, which sets no event here.
+        while not (run := await self.get(owner, run_id)).over and monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
+        return run
 
-    async def seconds_since_listener(self, run_id: str) -> float:
+    def seconds_since_listener(self, run_id: str) -> float:
         """How long ago a client of another process last listened to this process's run."""
-        since = await self._redis.seconds_since(_listener(run_id)) if self._redis is not None else None
-        if self._redis is not None and since is None:
-            # Redis may just have gone or been restarted: meanwhile a listener reports itself again, there or here.
-            await asyncio.sleep(2 * LISTENING_SECONDS)
-            since = await self._redis.seconds_since(_listener(run_id))
         live = self._live.get(run_id)
-        seconds = self._clock() - (live.listened_at if live is not None else 0.0)
-        return seconds if since is None else min(seconds, since)
+        return self._clock() - (live.listened_at if live is not None else 0.0)
 
     async def poll_requests(self) -> None:
         """Look once for what clients of other processes want of this one's runs: cancel them, or listen to them.
@@ -351,15 +316,11 @@ class Runs:
             await self.renew()
 
 
-def _listener(run_id: str) -> str:
-    return f"listener:{run_id}"
-
-
 def _undo(run_id: str, session: Session | None, clock: Callable[[], float], connection: Connection) -> None:
     # Nothing has seen the run: the same request may start it again, under the same key.
     if not connection.execute(delete(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")).rowcount:
         return
-    connection.execute(delete(_keys).where(_keys.c.run_id == run_id))
+    connection.execute(delete(tables.request_keys).where(tables.request_keys.c.run_id == run_id))
     if session is not None:
         unchanged = tables.sessions.c.version == session.version + 1
         shorten(connection, session.session_id, session.length, clock(), unchanged)
@@ -371,14 +332,11 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
         # On a server others wait here, and then find this run.
         sessions = tables.sessions.c
         connection.execute(select(sessions.id).where(sessions.id == run.session_id).with_for_update())
-    if run.resumes is not None:
-        earlier = connection.execute(select(_runs.c.id).where(_runs.c.resumes == run.resumes)).first()
-        if earlier is not None:
-            raise AlreadyStarted(earlier.id)
-    if key is not None:
-        named = _claimed(connection, run.owner, key, run.run_id, run.started_at)
-        if named != run.run_id:
-            raise AlreadyStarted(named)
+    earlier = select(_runs.c.id).where(_runs.c.resumes == run.resumes)
+    if run.resumes is not None and (started := connection.scalar(earlier)) is not None:
+        raise AlreadyStarted(started)
+    if key is not None and (started := claimed(connection, run.owner, key, run.run_id, run.started_at)) != run.run_id:
+        raise AlreadyStarted(started)
     if run.session_id is not None and connection.execute(running.where(_runs.c.session_id == run.session_id)).first():
         raise Conflict(
             f"the session {run.session_id} is being answered already; wait for that answer, or cancel its run"
@@ -386,19 +344,6 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
     others = running.where(_runs.c.owner == run.owner, _runs.c.kind == run.kind)
     if most is not None and len(connection.execute(others).all()) >= most:
         raise TooManyRuns(f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it.")
-
-
-def _claimed(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> str:
-    # Of two requests with one key that come at once, the second finds the first one's run here.
-    mine = (_keys.c.owner == owner, _keys.c.name == key.name)
-    connection.execute(delete(_keys).where(*mine, _keys.c.created_at < now - KEY_SECONDS))
-    row = {"owner": owner, "name": key.name, "digest": key.digest, "run_id": run_id, "created_at": now}
-    if insert_new(connection, _keys, row):
-        return run_id
-    earlier = connection.execute(select(_keys.c.run_id, _keys.c.digest).where(*mine)).one()
-    if earlier.digest != key.digest:
-        raise KeyReused(KEY_REUSED)
-    return earlier.run_id
 
 
 def _run(row: Row[Any]) -> Run:

@@ -1,12 +1,9 @@
 """The schema of the database: brought up to date by one process at a time, and reported without changing it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 from sqlalchemy import Connection, Table, func, inspect, select, text
 from sqlalchemy.exc import DBAPIError
@@ -17,9 +14,8 @@ from task.store.database import Database
 from task.store.processes import alive
 from task.store.tables import HEAD
 
-FIRST = "0012"  # the first version of the tables from which migrations lead to today's
+FIRST = "0013"  # the first version of the tables from which migrations lead to today's
 APART = 1  # versions of the tables that work together: each migration only adds to what the one before it left
-ALEMBIC = Lock()  # held while Alembic works: it keeps its state in module-level names
 LOCK = 0x6469616C  # any number that no other program locks on the same database server
 MIGRATION_SECONDS = 50.0
 # PostgreSQL: whoever needs a table waits behind the change that itself waits for a reader, such as a backup.
@@ -54,15 +50,11 @@ async def migrate(database: Database, *, allowed: bool = True, seconds: float = 
     try:
         async with asyncio.timeout(seconds):
             while True:
-                while not ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - its holder may need this event loop
-                    await asyncio.sleep(0.01)
                 try:
                     return await database.write(_migrate)
                 except DBAPIError as error:
                     if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                         raise
-                finally:
-                    ALEMBIC.release()
                 await asyncio.sleep(PAUSE_SECONDS)
     except TimeoutError:
         raise StoreUnavailable(

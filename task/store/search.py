@@ -1,7 +1,5 @@
 """The words of each session, by which users search: folded here, so that both databases compare them alike."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence

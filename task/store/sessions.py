@@ -1,7 +1,5 @@
 """Sessions, their messages and the versions of those in their branches, each visible to its owner only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -30,15 +28,6 @@ class Versions:
     position: int
     sessions: tuple[str, ...]
     shown: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """A session to continue, and the messages that the client has added. `branched`: it is a new branch."""
-
-    session: Session
-    new: tuple[Message, ...]
-    branched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +94,8 @@ class Sessions:
         def work(connection: Connection) -> None:
             family = _row_of(connection, owner, session_id).family
             which = update(_sessions).where(_sessions.c.family == family, _sessions.c.owner == owner, *titled)
-            for row in connection.execute(which.values(title=short_title(title)).returning(_sessions.c.id)).all():
-                reindex(connection, row.id)
+            renamed = connection.execute(which.values(title=short_title(title)).returning(_sessions.c.id)).all()
+            reindex(connection, *(row.id for row in renamed))
 
         await self.database.write(work)
 
@@ -186,14 +175,14 @@ class Sessions:
 
         return await self.database.read(work)
 
-    async def resume(self, session: Session, sent: Sequence[Message]) -> Resumed:
-        """The session, or the branch of it, that the client's messages continue.
+    async def resume(self, session: Session, sent: Sequence[Message]) -> tuple[Session, tuple[Message, ...]]:
+        """The session, or the branch of it, that the client's messages continue, and those that the client has added.
 
         Where they continue none of them, a branch is made from the one that shares most with them.
         """
         fit = merged(session.messages, sent)
         if not fit.branched:
-            return Resumed(session, fit.new)
+            return session, fit.new
         # The client may have gone on with a branch whose id it never saw.
         own = _sessions.c
         last_used = select(own.id).where(own.parent == session.session_id).order_by(own.updated_at.desc())
@@ -201,11 +190,10 @@ class Sessions:
             branch = await self.get(session.owner, row.id)
             other = merged(branch.messages, sent)
             if not other.branched and branch.ended_at is None:
-                return Resumed(branch, other.new)
+                return branch, other.new
             if other.kept > fit.kept:
                 session, fit = branch, other
-        made = await self.branch(session.owner, session.session_id, fit.kept)
-        return Resumed(made, fit.new, branched=True)
+        return await self.branch(session.owner, session.session_id, fit.kept), fit.new
 
 
 def messages_of(connection: Connection, session_id: str) -> tuple[Message, ...]:

@@ -1,34 +1,27 @@
 """The store as its users see it: opened once per process, with the chores that keep it in order."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, Connection, Table, delete, or_, select, tuple_
 
 from task.errors import StoreUnavailable
 from task.shared.limits import MemoryBuckets, RateLimits
 from task.store import tables
+from task.store.access import StoreOptions
 from task.store.approvals import StoredApprovals, StoredGrants
-from task.store.database import PATIENCE, Database, open_database
+from task.store.database import Database, open_database
 from task.store.keys import Keys, Prompts, StoredBuckets
 from task.store.processes import BEAT_SECONDS, Processes
 from task.store.runs import Runs
 from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
-from task.store.trace_records import Price
 from task.store.traces import Traces
 from task.store.writer import Writer
-
-if TYPE_CHECKING:
-    from task.shared.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +30,6 @@ RETENTION_SECONDS = 3600.0
 SNAPSHOTS, NOTE = "snapshots", "store"  # in the data folder: a folder for each task; in that, which store has it
 DAY = 86_400
 AT_ONCE = 500  # rows that one transaction removes: others must get their turn
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """What is kept: days since the last change, and the newest so many; None keeps all."""
-
-    days: float | None = 30
-    sessions: int | None = 10_000
-    traces: int | None = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +47,10 @@ class Store:
     database: Database
     writer: Writer
     processes: Processes
-    retention: Retention
+    options: StoreOptions
     chores: tuple[asyncio.Task[None], ...] = ()
 
-    def start_chores(self, data_dir: Path | None) -> tuple[asyncio.Task[None], ...]:
+    def start_chores(self) -> tuple[asyncio.Task[None], ...]:
         """What keeps the store in order while this process uses it; `close` ends it."""
 
         async def check_processes() -> None:
@@ -76,8 +60,8 @@ class Store:
         async def tidy() -> None:
             if await self.processes.first_to("tidy", RETENTION_SECONDS):
                 await self.forget()
-            if data_dir is not None:
-                await self.sweep(data_dir / SNAPSHOTS)
+            if self.options.data_dir is not None:
+                await self.sweep(self.options.data_dir / SNAPSHOTS)
 
         chores = ((check_processes, BEAT_SECONDS), (self.runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
         return tuple(asyncio.create_task(_repeat_every(*chore)) for chore in chores)
@@ -92,18 +76,19 @@ class Store:
 
     async def forget(self) -> int:
         """Remove what the retention does not keep; the number of rows."""
-        oldest = self.processes.clock() - self.retention.days * DAY if self.retention.days is not None else None
+        options = self.options
+        oldest = self.processes.clock() - options.days * DAY if options.days is not None else None
         removed = 0
         for table, age, most in (
-            (tables.sessions, tables.sessions.c.updated_at, self.retention.sessions),
-            (tables.traces, tables.traces.c.started_at, self.retention.traces),
-            (tables.runs, tables.runs.c.started_at, self.retention.traces),
+            (tables.sessions, tables.sessions.c.updated_at, options.sessions),
+            (tables.traces, tables.traces.c.started_at, options.traces),
+            (tables.runs, tables.runs.c.started_at, options.traces),
         ):
             removed += await _forget_rows(self.database, table, age, oldest, most)
         for age in (
             tables.approvals.c.expires_at,
             tables.grants.c.expires_at,
-            tables.counters.c.filled_at,
+            tables.counters.c.ready_at,
             tables.request_keys.c.created_at,
         ):
             await self.database.execute(delete(age.table).where(age < self.processes.clock() - DAY))
@@ -137,67 +122,47 @@ class Store:
         await self.database.close()
 
 
-async def open_store(
-    url: str,
-    *,
-    prices: Mapping[str, Price] | None = None,
-    retention: Retention | None = None,
-    clock: Callable[[], float] = time.time,
-    chores: bool = True,
-    patience: float = PATIENCE,
-    data_dir: Path | None = None,
-    shared: bool = False,
-    may_migrate: bool = True,
-    secret: str | None = None,
-    redis: RedisStore | None = None,
-) -> Store:
-    """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
+async def open_store(options: StoreOptions) -> Store:
+    """The store at `options.url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
-    What dead processes left unfinished is marked as interrupted. `clock` is this machine's; where processes may have
-    different ones the database's counts. `chores` are off for commands that look once.
-    `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding tasks, which go
-    with their runs; `shared`: other processes answer for the same callers, so that rate limits are counted in the
-    database, or in `redis` while that can be used; `may_migrate`: an older schema is brought up to date; `secret` is
-    the fingerprint of the secret with which this process seals hidden state.
+    What dead processes left unfinished is marked as interrupted. Where processes may have different clocks the
+    database's counts.
 
     Raises:
         SettingsError: the address names no database that can be used.
         StoreVersionError: its tables are not those this version works with.
         StoreUnavailable: the database does not answer.
     """
-    database = open_database(url, patience)
-    processes = Processes(database, clock, secret)
-    await _enter(database, processes, may_migrate)
-    # From here on tasks run that only `close` ends, so that nothing below may fail.
-    now, writer = processes.clock, Writer(database)
-    buckets = StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now)
-    store = Store(
-        Sessions(database, now),
-        Runs(database, writer, processes, now, redis),
-        Traces(database, writer, processes.own_id, prices or {}, now),
-        StoredApprovals(database, now),
-        StoredGrants(database, now),
-        Keys(database, now),
-        RateLimits(buckets.take, redis),
-        Prompts(database),
-        database,
-        writer,
-        processes,
-        retention or Retention(),
-    )
-    return replace(store, chores=store.start_chores(data_dir)) if chores else store
-
-
-async def _enter(database: Database, processes: Processes, may_migrate: bool) -> None:
+    secret = await asyncio.to_thread(options.fingerprint) if options.fingerprint is not None else None
+    database = open_database(options.url, options.patience)
+    processes = Processes(database, options.clock, secret)
     try:
-        await migrate(database, allowed=may_migrate)
-        await processes.enter()
+        await migrate(database, allowed=options.migrate)
+        await processes.beat()
         await processes.interrupt_orphans()
         for disagreement in await processes.disagreements():
             logger.warning("%s", disagreement)
     except BaseException:
         await database.close()
         raise
+    # From here on tasks run that only `close` ends, so that nothing below may fail.
+    now, writer = processes.clock, Writer(database)
+    buckets = StoredBuckets(database, now) if options.shared or not database.is_sqlite else MemoryBuckets(now)
+    store = Store(
+        Sessions(database, now),
+        Runs(database, writer, processes, now),
+        Traces(database, writer, processes.own_id, options.prices, now),
+        StoredApprovals(database, now),
+        StoredGrants(database, now),
+        Keys(database, now),
+        RateLimits(buckets.take, options.redis),
+        Prompts(database),
+        database,
+        writer,
+        processes,
+        options,
+    )
+    return replace(store, chores=store.start_chores()) if options.chores else store
 
 
 async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) -> None:

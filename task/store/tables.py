@@ -1,12 +1,10 @@
 """The tables of the store. Times are seconds since 1970 in UTC; JSON is text, written and read by orjson."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
-HEAD = "0012"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
+HEAD = "0013"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
 metadata = MetaData()
 
 ID = String(40)
@@ -179,4 +177,5 @@ processes = _table(
     _optional(String(32), "secret"),
 )
 
-counters = _table("counters", _key("name", OWNER), _required(Double, "level", "filled_at"))
+# Of a rate limit the time at which its bucket is full again, of a chore the time from which it is due.
+counters = _table("counters", _key("name", OWNER), _required(Double, "ready_at"))

@@ -1,10 +1,8 @@
 """What a run did and what it cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from task.conversation.messages import Message, Role, frozen_data
 from task.llm.base import ModelOptions, Usage
@@ -14,6 +12,7 @@ CUT = 200  # characters of a result in the documented list of calls
 PRICED_TOKENS = 1_000_000
 Rating = Literal["up", "down"]
 COMMENT_CHARS = 2000  # of what a user writes beside a rating
+Price = tuple[float, float]  # of a million tokens: of the prompt and of the answer, in one currency
 
 
 @frozen_data
@@ -37,7 +36,7 @@ class TracedTurn:
     @classmethod
     def of(
         cls, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None, *, content: bool
-    ) -> TracedTurn:
+    ) -> Self:
         """The turn of a message, without its texts unless `content`."""
         calls = tuple(
             {"id": call.id, "name": call.name, "arguments": call.function.arguments if content else None}
@@ -154,17 +153,6 @@ class TraceFilter:
     except_door: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a million tokens cost, of the prompt and of the answer, in one currency."""
-
-    prompt: float
-    completion: float
-
-    def of(self, usage: Usage) -> float:
-        return (usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion) / PRICED_TOKENS
-
-
 def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price]) -> float | None:
     """The cost of one run's tokens by model; None when the run's own `model` has no price.
 
@@ -173,7 +161,11 @@ def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price])
     own = prices.get(model)
     if own is None:
         return None
-    return round(sum(prices.get(name, own).of(used) for name, used in usage.items()), 9)
+    total = 0.0
+    for name, used in usage.items():
+        of_prompt, of_answer = prices.get(name, own)
+        total += used.prompt_tokens * of_prompt + used.completion_tokens * of_answer
+    return round(total / PRICED_TOKENS, 9)
 
 
 def usage_by_model(model: str, own: Usage, of_tools: Mapping[str, Usage]) -> dict[str, Usage]:

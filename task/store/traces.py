@@ -1,7 +1,5 @@
 """Traces in the store: saved off the path of the answer, listed by page, complete on request."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,12 +7,12 @@ from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, or_, select, update
 
 from task.errors import NotFound
 from task.store import tables
 from task.store.database import Database, insert_new, to_row
-from task.store.records import Page, new_id, packed, storable, unpacked
+from task.store.records import Page, packed, storable, unpacked
 from task.store.trace_records import CUT, Price, Rating, Trace, TraceFilter
 from task.store.writer import Writer
 
@@ -22,7 +20,6 @@ _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
 SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
 _IN_DATA = ("decisions", "usage", "config", "limits", "warnings", "history", "asked", "content", "question")
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
-_TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
 _SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
 _KEPT = select(func.count()).select_from(_calls).where(_calls.c.trace_id == bindparam("named"))
 
@@ -36,14 +33,6 @@ class Traces:
     process_id: str
     prices: Mapping[str, Price]
     clock: Callable[[], float]
-
-    async def new_id(self) -> str:
-        """An id that no stored trace has."""
-        while True:
-            trace_id = new_id("trace")
-            named = {"taken": trace_id}
-            if await self.database.read(lambda connection, named=named: connection.scalar(_TAKEN, named)) is None:
-                return trace_id
 
     def put(self, trace: Trace, *, stored: bool) -> None:
         """Queue the trace, in the place of an earlier state where one is `stored`."""
@@ -89,11 +78,7 @@ class Traces:
         return calls[position].result
 
     async def list(
-        self,
-        owner: str | None,
-        limit: int = 50,
-        cursor: str | None = None,
-        which: TraceFilter | None = None,
+        self, owner: str | None, limit: int = 50, cursor: str | None = None, which: TraceFilter | None = None
     ) -> Page[Trace]:
         """The newest traces first, with results cut to 200 characters."""
         query = _filtered(select(_traces), which or TraceFilter(), owner)
@@ -145,44 +130,30 @@ def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter, owner: str | 
     return query.where(_traces.c.started_at < which.until) if which.until is not None else query
 
 
-def _words_of(trace_id: str, trace: Trace) -> dict[str, str]:
-    tools = sorted({call.name for call in trace.tool_calls})
-    question = (trace.question or "") if trace.content else ""
-    text = f"{question[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""
-    return {"trace_id": trace_id, "tools": storable(f" {' '.join(tools)} "), "text": storable(text.lower())}
-
-
 def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
     """Write the trace, in the place of an earlier state where that is `stored` already; a rating stays."""
+    this = and_(_traces.c.id == trace.trace_id, _traces.c.owner == trace.owner)
     if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
-        connection.execute(delete(_traces).where(*_same(trace)))
+        connection.execute(delete(_traces).where(this))
         return  # the session was removed, and its traces with it
-    row = _row(trace, process)
-    # Ended by another process, which took this one for dead, a run's trace stays.
+    tools = sorted({call.name for call in trace.tool_calls})
+    searched = f"{(trace.question or '')[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""
+    words = {"tools": storable(f" {' '.join(tools)} "), "text": storable(searched.lower())}
+    row, kept = _row(trace, process), 0
     running = [_traces.c.status == "running"] if trace.run_id is not None else []
-    if stored and connection.execute(update(_traces).where(*_same(trace), *running).values(row)).rowcount:
+    if stored and connection.execute(update(_traces).where(this, *running).values(row)).rowcount:
         kept = connection.scalar(_KEPT, {"named": trace.trace_id}) or 0
-        connection.execute(update(_words).where(_words.c.trace_id == trace.trace_id), _words_of(trace.trace_id, trace))
+        connection.execute(update(_words).where(_words.c.trace_id == trace.trace_id), words)
+    elif insert_new(connection, _traces, row):
+        connection.execute(insert(_words), {"trace_id": trace.trace_id, **words})
     else:
-        kept = 0
-        while not insert_new(connection, _traces, row):
-            ended = (_traces.c.id == trace.trace_id, _traces.c.owner == trace.owner, _traces.c.run_id == trace.run_id)
-            if trace.run_id is not None and connection.execute(select(_traces.c.id).where(*ended)).first():
-                return
-            row["id"] = new_id("trace")  # another trace has this id
-        connection.execute(insert(_words), _words_of(row["id"], trace))
+        return  # another process, which took this one for dead, has ended the run and its trace
     calls = [
-        {"trace_id": row["id"], "position": number, "result": packed(call.result)}
+        {"trace_id": trace.trace_id, "position": number, "result": packed(call.result)}
         for number, call in enumerate(trace.tool_calls[kept:], kept)
     ]
     if calls:
         connection.execute(insert(_calls), calls)
-
-
-def _same(trace: Trace) -> tuple[ColumnElement[bool], ...]:
-    # Ids are short: of two owners, or of two times, it is another trace.
-    columns = _traces.c
-    return columns.id == trace.trace_id, columns.owner == trace.owner, columns.started_at == trace.started_at
 
 
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Writes off the path of an answer, gathered into transactions, and the events of runs on their way there."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

@@ -1,7 +1,5 @@
 """Where log lines go, as text or as JSON joined to their request and trace, and a bound on repeats."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -100,17 +98,16 @@ class Repeats(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
-        self._clock = clock
-        self._window = 0.0
+        self._clock, self._window = clock, 0.0
         self._counts: dict[tuple[str, str], int] = {}
         self._left_out: dict[tuple[str, str], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         now, kind = self._clock(), (record.name, str(record.msg))
         if now - self._window >= WINDOW_SECONDS:
-            self._window, ended, self._counts = now, self._counts, {}
-            floods = {kind: count - REPEATS for kind, count in ended.items() if count > REPEATS}
+            floods = {kind: count - REPEATS for kind, count in self._counts.items() if count > REPEATS}
             self._left_out = dict([*{**self._left_out, **floods}.items()][-MOST_KINDS:])
+            self._window, self._counts = now, {}
         if kind not in self._counts and len(self._counts) >= MOST_KINDS:
             kind = (record.name, "")
         count = self._counts[kind] = self._counts.get(kind, 0) + 1

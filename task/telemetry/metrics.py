@@ -1,10 +1,8 @@
 """Count what a process does, for Prometheus; label values are few and never name a user."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,8 +17,12 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from task.telemetry.operations import Event, Operation
 
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 OTHER = "other"
 TOOL_SECONDS = "dial_agent_tool_duration_seconds"
+CHAT_SECONDS = "gen_ai_client_operation_duration_seconds"
+FIRST_CHUNK = "gen_ai_client_operation_time_to_first_chunk_seconds"
+CHAT_TOKENS = "gen_ai_client_token_usage"
 MOST_TOOLS, MOST_ERRORS = 200, 50
 # Source: the buckets that OpenTelemetry's conventions for generative AI advise.
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -35,12 +37,9 @@ class Names:
         self._names, self._most = set(known), len(set(known)) + room
 
     def label(self, name: str) -> str:
-        if name in self._names:
-            return name
-        if len(self._names) >= self._most:
-            return OTHER
-        self._names.add(name)
-        return name
+        if len(self._names) < self._most:
+            self._names.add(name)
+        return name if name in self._names else OTHER
 
 
 class PrometheusMetrics:
@@ -51,6 +50,7 @@ class PrometheusMetrics:
     """
 
     def __init__(self, models: Collection[str] = (), shared: Path | None = None) -> None:
+        self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
         self._models, self._tools, self._errors = Names(models), Names(room=MOST_TOOLS), Names(room=MOST_ERRORS)
         self.registry = registry = CollectorRegistry()
         if shared is not None:
@@ -75,15 +75,9 @@ class PrometheusMetrics:
         self._run_seconds = histogram("dial_agent_run_duration_seconds", "Time of a run", _SECONDS, "door")
         self._first_text = histogram("dial_agent_first_token_seconds", "From a run's start to its text", _FIRST, "door")
         chat = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
-        self._chat_seconds = histogram(
-            "gen_ai_client_operation_duration_seconds", "Time of a model request", _SECONDS, *chat, "error_type"
-        )
-        self._first_chunk = histogram(
-            "gen_ai_client_operation_time_to_first_chunk_seconds", "Time to the first chunk", _FIRST, *chat
-        )
-        self._tokens = histogram(
-            "gen_ai_client_token_usage", "Tokens of a model request", _TOKENS, *chat, "gen_ai_token_type"
-        )
+        self._chat_seconds = histogram(CHAT_SECONDS, "Time of a model request", _SECONDS, *chat, "error_type")
+        self._first_chunk = histogram(FIRST_CHUNK, "Time to the first chunk", _FIRST, *chat)
+        self._tokens = histogram(CHAT_TOKENS, "Tokens of a model request", _TOKENS, *chat, "gen_ai_token_type")
         self._cached = counter("dial_agent_cached_tokens", "Prompt tokens that the provider had cached", "model")
         self._cost = counter("dial_agent_cost", "Cost of runs, in the currency of AGENT_PRICES", "model")
         self._tool_seconds = histogram(TOOL_SECONDS, "Time of a tool call", _SECONDS, "tool", "outcome")
@@ -99,52 +93,52 @@ class PrometheusMetrics:
 
     def operation_started(self, operation: Operation) -> None:
         if operation.kind == "invoke_agent":
-            self._running.labels(operation.run.door).inc()
+            self._of(self._running, operation.run.door).inc()
 
     def first_chunk(self, operation: Operation, seconds: float) -> None:
         if operation.kind == "invoke_agent":
-            self._first_text.labels(operation.run.door).observe(seconds)
+            self._of(self._first_text, operation.run.door).observe(seconds)
         elif operation.kind == "chat":
-            self._first_chunk.labels(*self._chat(operation)).observe(seconds)
+            self._of(self._first_chunk, *self._labels(operation)).observe(seconds)
 
     def operation_ended(self, operation: Operation) -> None:
         error = self._errors.label(operation.error) if operation.error else ""
         if operation.kind == "invoke_agent":
             door = operation.run.door
-            self._running.labels(door).dec()
-            self._runs.labels(door, operation.status or "failed").inc()
-            self._run_seconds.labels(door).observe(operation.seconds)
+            self._of(self._running, door).dec()
+            self._of(self._runs, door, operation.status or "failed").inc()
+            self._of(self._run_seconds, door).observe(operation.seconds)
             if operation.cost:
-                self._cost.labels(self._models.label(operation.name)).inc(operation.cost)
+                self._of(self._cost, self._models.label(operation.name)).inc(operation.cost)
         elif operation.kind == "chat":
-            labels, (prompt, completion, cached) = self._chat(operation), operation.usage
-            self._chat_seconds.labels(*labels, error).observe(operation.seconds)
-            self._tokens.labels(*labels, "input").observe(prompt)
-            self._tokens.labels(*labels, "output").observe(completion)
+            labels, (prompt, completion, cached) = self._labels(operation), operation.usage
+            self._of(self._chat_seconds, *labels, error).observe(operation.seconds)
+            self._of(self._tokens, *labels, "input").observe(prompt)
+            self._of(self._tokens, *labels, "output").observe(completion)
             if cached:
-                self._cached.labels(labels[2]).inc(cached)
+                self._of(self._cached, labels[2]).inc(cached)
         else:
             outcome = "failed" if error else "ok"
-            self._tool_seconds.labels(self._tools.label(operation.name), outcome).observe(operation.seconds)
+            self._of(self._tool_seconds, self._tools.label(operation.name), outcome).observe(operation.seconds)
         if error:
-            self._errors_total.labels(operation.kind, error).inc()
+            self._of(self._errors_total, operation.kind, error).inc()
 
     def count(self, event: Event, *labels: str) -> None:
-        self._events[event].labels(*labels).inc()
+        self._of(self._events[event], *labels).inc()
 
     def queued(self, queue: str, change: int) -> None:
-        self._queues.labels(queue).inc(change)
+        self._of(self._queues, queue).inc(change)
 
     def waiting(self, approvals: int) -> None:
         """So many questions of the store wait for a user."""
         self._waiting.set(approvals)
 
     def http_started(self, door: str) -> None:
-        self._open.labels(door).inc()
+        self._of(self._open, door).inc()
 
     def http_ended(self, door: str, status: int) -> None:
-        self._open.labels(door).dec()
-        self._http.labels(door, str(status)).inc()
+        self._of(self._open, door).dec()
+        self._of(self._http, door, str(status)).inc()
 
     def tools(self) -> dict[str, tuple[int, int, float]]:
         """The calls, the failed ones and the seconds of each tool since the start."""
@@ -168,5 +162,11 @@ class PrometheusMetrics:
         """Everything in Prometheus's text format."""
         return generate_latest(self.registry)
 
-    def _chat(self, operation: Operation) -> tuple[str, str, str]:
+    def _of(self, metric: _Metric, *labels: str) -> _Metric:
+        # The library's own look-up checks and converts the labels each time, which costs more than the update.
+        if (metric, labels) not in self._children:
+            self._children[metric, labels] = metric.labels(*labels)
+        return self._children[metric, labels]
+
+    def _labels(self, operation: Operation) -> tuple[str, str, str]:
         return "chat", operation.run.provider, self._models.label(operation.name)

@@ -119,9 +119,6 @@ class Operation:
     def used(self, prompt: int, completion: int, cached: int, cost: float | None = None) -> None:
         self.usage, self.cost = (prompt, completion, cached), cost
 
-    def ended(self, status: str) -> None:
-        self.status = status
-
     def first_chunk(self) -> None:
         if self.first_at is None:
             self.first_at = perf_counter()
@@ -205,9 +202,8 @@ def queued(queue: str) -> Generator[None]:
 def trace_headers() -> dict[str, str]:
     """The headers that make another service's spans children of the current operation's; empty without a span."""
     operation = _current.get()
-    if operation is None or operation.telemetry.spans is None or operation.span is None:
-        return {}
-    return operation.telemetry.spans.headers(operation.span)
+    spans = operation.telemetry.spans if operation is not None else None
+    return spans.headers(operation.span) if spans and operation and operation.span else {}
 
 
 def join_trace(headers: MutableMapping[str, str]) -> None:
@@ -227,10 +223,8 @@ def leave_operation() -> None:
 
 def trace_id() -> str | None:
     """The id of the trace that the current operation's span is part of."""
-    operation = _current.get()
-    if operation is None or operation.telemetry.spans is None or operation.span is None:
-        return None
-    return operation.telemetry.spans.trace_id(operation.span)
+    parent = _TRACEPARENT.fullmatch(trace_headers().get("traceparent", ""))
+    return parent[1] if parent else None
 
 
 def error_class(error: BaseException) -> str:

@@ -1,12 +1,9 @@
 """Send spans to an OpenTelemetry collector, as OpenTelemetry's conventions for generative AI name them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import sha256
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -24,11 +21,6 @@ _KINDS: Mapping[Kind, SpanKind] = {
     "chat": SpanKind.CLIENT,
     "execute_tool": SpanKind.INTERNAL,
 }
-
-
-def collector_at(url: str, seconds: float | None = SEND_SECONDS) -> SpanExporter:
-    """An exporter to the collector at `url`; without `seconds` the standard variable limits a delivery."""
-    return OTLPSpanExporter(endpoint=url, timeout=seconds)
 
 
 class OtelSpans:
@@ -83,9 +75,6 @@ class OtelSpans:
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
         return carrier
-
-    def trace_id(self, span: Span) -> str:
-        return f"{span.get_span_context().trace_id:032x}"
 
     def close(self) -> None:
         """Send what is left; blocks for some seconds while the collector is unreachable."""

@@ -1,7 +1,5 @@
 """The base class of every tool: name, schema with the question for a call's purpose, execution that never raises."""
 
-from __future__ import annotations
-
 import json
 import logging
 from abc import ABC, abstractmethod
@@ -27,11 +25,18 @@ _ASKED = {
     "expected_outcome": "What will be different afterwards, in one sentence for the user",
 }
 _WHOLE = ("icerc", "icerc_full_text")
+_TYPES = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
+_READ = frozenset({"type", "title", "description", "default", "examples", "format"})  # of these only the type checks
+_OF_OBJECTS = _READ | {"properties", "required", "additionalProperties"}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model reads about a tool, what its calls do, and how its results are shown; see `BaseTool`."""
+    """What a model reads about a tool, what its calls do, and how its results are shown; see `BaseTool`.
+
+    `offloads`: a long result may be stored as a file and shortened for the model. One call may take `timeout` seconds,
+    if the tool has a limit of its own; the operator's and the run's hold besides.
+    """
 
     name: str
     description: str
@@ -46,23 +51,23 @@ class ToolSpec:
 class BaseTool(ABC):
     """A tool the model may call. Source: API reference, BaseTool.
 
-    A subclass defines name, description and JSON Schema, and implements `_execute`, which returns text or a message
-    and raises `ToolError` with a sentence for the model when it cannot do what was asked.
+    A subclass sets `spec`, or overrides name, description and JSON Schema, and implements `_execute`, which returns
+    text or a message and raises `ToolError` with a sentence for the model when it cannot do what was asked.
     """
 
-    spec = ToolSpec("", "", {})  # what is not overridden
+    spec = ToolSpec("", "", {})
 
     @property
-    @abstractmethod
-    def name(self) -> str: ...
+    def name(self) -> str:
+        return self.spec.name
 
     @property
-    @abstractmethod
-    def description(self) -> str: ...
+    def description(self) -> str:
+        return self.spec.description
 
     @property
-    @abstractmethod
-    def parameters(self) -> dict[str, Any]: ...
+    def parameters(self) -> dict[str, Any]:
+        return self.spec.parameters
 
     @property
     def show_in_stage(self) -> bool:
@@ -84,16 +89,6 @@ class BaseTool(ABC):
             return self.spec.origin or Origin.OWN
         return Origin.MADE if self.effects & {Effect.WRITE, Effect.EXECUTE} else Origin.OUTSIDE
 
-    @property
-    def timeout(self) -> float | None:
-        """Seconds one call may take, if it has a limit of its own; the operator's and the run's hold besides."""
-        return self.spec.timeout
-
-    @property
-    def offloads(self) -> bool:
-        """Whether a long result may be stored as a file and shortened for the model."""
-        return self.spec.offloads
-
     def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
         """What the call names in the tool's workspace, its paths normalised; None: the tool has no workspace."""
         return None
@@ -103,8 +98,7 @@ class BaseTool(ABC):
 
     def title(self, arguments: dict[str, Any]) -> str:
         """The stage's title: the name and the first argument with text."""
-        texts = (value.strip() for value in arguments.values() if isinstance(value, str) and value.strip())
-        first = next(texts, "")
+        first = next((value.strip() for value in arguments.values() if isinstance(value, str) and value.strip()), "")
         return f"{self.name}: {first.splitlines()[0][:60]}" if first else self.name
 
     def shown(self, result: str) -> str:
@@ -122,8 +116,7 @@ class BaseTool(ABC):
         """The schema, which for a tool that writes also asks for the purpose of the call."""
         if Effect.WRITE not in self.effects:
             return self.schema
-        function = self.schema["function"]
-        own = function["parameters"].get("properties", {})
+        function, own = self.schema["function"], self.parameters.get("properties", {})
         asked = {name: text(question) for name, question in _ASKED.items() if name not in own}
         parameters = {**function["parameters"], "properties": {**own, **asked}}
         return {**self.schema, "function": {**function, "parameters": parameters}}
@@ -138,22 +131,38 @@ class BaseTool(ABC):
             raise ArgumentsError(f"{call.problem} Send the arguments of {self.name} again.")
         try:
             arguments = json.loads(call.function.arguments or "{}")
-        except json.JSONDecodeError as error:
+        except json.JSONDecodeError as fault:
             raise ArgumentsError(
-                f"The arguments of {self.name} are not valid JSON: {error}. Send them again."
-            ) from error
+                f"The arguments of {self.name} are not valid JSON: {fault}. Send them again."
+            ) from fault
         if not isinstance(arguments, dict):
             raise ArgumentsError(f"The arguments of {self.name} must be a JSON object.")
         return self.checked(cast("dict[str, Any]", arguments))
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked against the schema, with its defaults. Raises: ArgumentsError."""
-        faults = sorted(self._validator.iter_errors(arguments), key=lambda fault: [*map(str, fault.path)])[:5]
-        if faults:
+        fits = {(name, type(value)) for name, value in arguments.items()} <= self._plain
+        fits = fits and bool(arguments) and arguments.keys() >= set(self.parameters.get("required", ()))
+        faults = () if fits else self._validator.iter_errors(arguments)
+        if faults := sorted(faults, key=lambda fault: [*map(str, fault.path)])[:5]:
             named = "; ".join(f"{'.'.join(map(str, fault.path)) or 'arguments'}: {fault.message}" for fault in faults)
             schema = json.dumps(self.parameters)
             raise ArgumentsError(f"The arguments of {self.name} do not fit: {named}. Schema: {schema}")
         return {**self._defaults, **arguments} if self._defaults else arguments
+
+    @cached_property
+    def _plain(self) -> frozenset[tuple[str, type]]:
+        # The arguments whose type is all that the schema asks, with the types they may have: they need no validator,
+        # which takes 0.05 ms for one number.
+        schema, shapes = self.parameters, self.parameters.get("properties")
+        if schema.keys() - _OF_OBJECTS or schema.get("type") != "object" or not isinstance(shapes, dict):
+            return frozenset()
+        return frozenset(
+            (name, kind)
+            for name, shape in cast("dict[str, Any]", shapes).items()
+            if isinstance(shape, dict) and shape.keys() <= _READ
+            for kind in _TYPES.get(str(shape.get("type")), ())
+        )
 
     @cached_property
     def _validator(self) -> Any:
@@ -168,12 +177,8 @@ class BaseTool(ABC):
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
-        properties = cast("dict[str, Any]", self.parameters.get("properties", {}))  # a schema may also be true or false
-        return {
-            name: shape["default"]
-            for name, shape in properties.items()
-            if isinstance(shape, dict) and "default" in shape
-        }
+        shapes = cast("dict[str, Any]", self.parameters.get("properties", {}))  # a shape may also be true or false
+        return {name: item["default"] for name, item in shapes.items() if isinstance(item, dict) and "default" in item}
 
     async def execute(self, tool_call_params: ToolCallParams) -> Message:
         """Run the tool and answer its call with exactly one tool message; a failure becomes the message's text."""
@@ -196,22 +201,6 @@ class BaseTool(ABC):
 
     @abstractmethod
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message: ...
-
-
-class DescribedTool(BaseTool):
-    """A tool described by data: a subclass sets `spec` and implements `_execute`."""
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def description(self) -> str:
-        return self.spec.description
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return self.spec.parameters
 
 
 def object_schema(*required: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,10 +230,7 @@ def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, B
     """The call with the tool's own arguments only, and the model's words about it."""
     raw, own = call.function.arguments, parameters.get("properties", {})
     asked = [name for name in (*_ASKED, *_WHOLE) if f'"{name}"' in raw and name not in own]
-    arguments: Any = None
-    with suppress(ValueError):  # reported where the arguments are parsed
-        arguments = json.loads(raw) if asked else None
-    given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
+    given = _given(raw) if asked else {}
     extra = {name: given.pop(name) for name in asked if name in given}
     if not extra:
         return call, Brief()
@@ -254,7 +240,11 @@ def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, B
     return replace(call, function=FunctionCall(call.name, json.dumps(given, ensure_ascii=False))), brief
 
 
-Format = Literal["openai", "ollama", "dapr", "mcp"]
+def _given(arguments: str) -> dict[str, Any]:
+    with suppress(ValueError):  # reported where the arguments are parsed
+        if isinstance(given := json.loads(arguments), dict):
+            return cast("dict[str, Any]", given)
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +258,15 @@ class Alias:
     def tool(self) -> str:
         return ALIASES[self.name]
 
+    @property
+    def offered_arguments(self) -> dict[str, str]:
+        """The alias's names of arguments, by the tool's own."""
+        return {own: alias for alias, own in self.arguments.items()}
+
     def applied(self, schema: dict[str, Any]) -> dict[str, Any]:
         """The tool's function-calling schema under the alias."""
-        function = schema["function"]
+        function, aliases = schema["function"], self.offered_arguments
         parameters = function["parameters"]
-        aliases = {own: alias for alias, own in self.arguments.items()}
         properties = {aliases.get(name, name): shape for name, shape in parameters.get("properties", {}).items()}
         renamed: dict[str, Any] = {**parameters, "properties": properties}
         if "required" in parameters:
@@ -313,30 +307,30 @@ class ToolNames:
         """The conversation with the names by which the model knows the tools."""
         if not self._aliases:
             return messages
+
+        def offered(call: ToolCall) -> ToolCall:
+            alias = self._aliases.get(call.name)
+            return _renamed(call, alias.name, alias.offered_arguments) if alias is not None else call
+
         shown: list[Message] = []
         for message in messages:
             if message.name in self._aliases:
                 message = replace(message, name=self._aliases[message.name].name)
             elif any(call.name in self._aliases for call in message.tool_calls):
-                calls = list(message.tool_calls)
-                for place, call in enumerate(calls):
-                    if alias := self._aliases.get(call.name):
-                        names = {own: theirs for theirs, own in alias.arguments.items()}
-                        calls[place] = _renamed(call, alias.name, names)
-                message = replace(message, tool_calls=tuple(calls))
+                message = replace(message, tool_calls=tuple(map(offered, message.tool_calls)))
             shown.append(message)
         return shown
 
 
 def _renamed(call: ToolCall, tool: str, names: Mapping[str, str]) -> ToolCall:
     text = call.function.arguments
-    if any(f'"{name}"' in text for name in names):
-        with suppress(ValueError):  # reported where the arguments are parsed
-            given = json.loads(text)
-            if isinstance(given, dict):
-                arguments = {names.get(name, name): value for name, value in cast("dict[str, Any]", given).items()}
-                text = json.dumps(arguments, ensure_ascii=False)
+    if any(f'"{name}"' in text for name in names) and (given := _given(text)):
+        arguments = {names.get(name, name): value for name, value in given.items()}
+        text = json.dumps(arguments, ensure_ascii=False)
     return replace(call, function=FunctionCall(tool, text))
+
+
+Format = Literal["openai", "ollama", "dapr", "mcp"]
 
 
 def in_format(tool: ToolSchema, form: Format) -> dict[str, Any]:
@@ -348,13 +342,6 @@ def in_format(tool: ToolSchema, form: Format) -> dict[str, Any]:
     from task.llm.ollama_request import wire_tool
 
     function = tool["function"]
-    match form:
-        case "openai":
-            return dict(tool)
-        case "ollama":
-            return wire_tool(tool)
-        case "dapr":
-            return {"function": function}
-        case "mcp":
-            named = {name: function[name] for name in ("name", "description")}
-            return {**named, "inputSchema": function["parameters"]}
+    if form == "mcp":
+        return {**{name: function[name] for name in ("name", "description")}, "inputSchema": function["parameters"]}
+    return {"openai": dict(tool), "ollama": wire_tool(tool), "dapr": {"function": function}}[form]

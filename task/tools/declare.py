@@ -1,7 +1,5 @@
 """Tools that others declare: Python functions, settings paths and entry points, and the caller of a request."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,7 +20,7 @@ from task.errors import ArgumentsError, SettingsError, ToolError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
 from task.permissions.icerc import ICERC
 from task.permissions.taint import Origin
-from task.tools.base import BaseTool, DescribedTool, ToolSpec
+from task.tools.base import BaseTool, ToolSpec
 from task.tools.models import Effect, ToolCallParams
 
 ENTRY_POINTS = "dial_agent.tools"
@@ -34,7 +32,7 @@ NO_RESULT = (
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
 
 
-class DeclaredTool(DescribedTool):
+class DeclaredTool(BaseTool):
     """A Python function as a tool; it can still be called as a function."""
 
     def __init__(
@@ -230,7 +228,7 @@ def _inlined(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) ->
     return found
 
 
-class ClientTool(DescribedTool):
+class ClientTool(BaseTool):
     """A function as the caller of a request describes it; its arguments are the caller's business."""
 
     def __init__(self, function: Mapping[str, Any]) -> None:

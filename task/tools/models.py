@@ -1,7 +1,5 @@
 """What a tool receives: the call, where to write, and the caller."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Keep long texts out of the conversation: the model reads or searches the files and documents that hold them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -16,7 +14,7 @@ from task.conversation.messages import CUT, Message, ToolCall
 from task.documents.model import Block, page_of, paginate
 from task.errors import ToolError
 from task.permissions.taint import Origin
-from task.tools.base import DescribedTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, DownloadedFile, ToolCallParams
 
 HEAD = 4_000
@@ -27,7 +25,7 @@ LINE_CHARS = 500
 MAX_BYTES = 20 * 2**20
 _LOCAL = "results/"
 _STORED = text("URL of the stored text")
-_LOCAL_NAME = re.compile(r"[0-9a-f]{16}-[\w.-]+", re.ASCII)
+_LOCAL_NAME = re.compile(r"[0-9a-f]{16}\.txt")
 
 
 class TextFiles(Protocol):
@@ -45,18 +43,18 @@ class LocalTexts:
     folder: Path
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
-        safe = re.sub(r"[^\w.-]", "_", f"{token_hex(8)}-{name}", flags=re.ASCII)[:100]
+        kept = f"{token_hex(8)}.txt"
 
         def keep() -> None:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self.folder / safe, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            with open(self.folder / kept, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(content)
 
         try:
             await asyncio.to_thread(keep)
         except OSError as error:
             raise ToolError(f"no place to keep it: {error.strerror}") from error
-        return f"{_LOCAL}{safe}"
+        return f"{_LOCAL}{kept}"
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         name = url.removeprefix(_LOCAL)
@@ -97,21 +95,18 @@ class Offloader:
 
     async def _shortened(self, file: str, what: str, text: str, caller: Caller) -> str:
         lines = text.count("\n") + 1
-        notice = f"{CUT}the {what} has {len(text):,} characters in {lines:,} lines"
-        if self.files is None:
-            notice += ", and the middle is not kept anywhere]"
-        else:
+        whole = ", and the middle is not kept anywhere"
+        if self.files is not None:
             try:
                 url = await self.files.upload(file, text.encode(errors="replace"), "text/plain", caller.api_key)
-                notice += (
-                    f". All of it is in {url}: read_file_lines reads lines of it, search_in_file finds text in it]"
-                )
+                whole = f". All of it is in {url}: read_file_lines reads lines of it, search_in_file finds text in it"
             except ToolError as error:
-                notice += f"; it could not be stored ({error})]"
+                whole = f"; it could not be stored ({error})"
+        notice = f"{CUT}the {what} has {len(text):,} characters in {lines:,} lines{whole}]"
         return f"{text[:HEAD]}\n\n{notice}\n\n{text[-TAIL:]}"
 
 
-class _StoredTextTool(DescribedTool):
+class _StoredTextTool(BaseTool):
     def __init__(self, files: TextFiles) -> None:
         self._files = files
 
@@ -176,7 +171,7 @@ class SearchInFileTool(_StoredTextTool):
         return "\n".join([*shown, f"[{len(found)} of {len(lines)} lines contain it; {len(shown)} shown]"])
 
 
-class ReadContextDocumentTool(DescribedTool):
+class ReadContextDocumentTool(BaseTool):
     """Reads one of the documents of the context, page by page; `read` gives a document's text, None if it is gone."""
 
     def __init__(self, ids: Sequence[str], read: Callable[[str], Awaitable[str | None]]) -> None:

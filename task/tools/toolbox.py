@@ -1,7 +1,5 @@
 """Runs the calls of one turn: in parallel, every id answered exactly once, in call order."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -12,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, Self
 
 from task.conversation.messages import Message, ToolCall, frozen_data, tool_message
 from task.conversation.sources import Sources, number_of
@@ -35,7 +33,7 @@ WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
 ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
 PENDING_CHARS = 100_000  # a suspended turn keeps the calls of its last step as they are
 TOO_LONG_TO_ASK = "the user would have to approve it, and its arguments are too long; send less, in several calls"
-_SMALLER = "Try a smaller input or another way."
+_STOPPED = "Error: {} was stopped after {:g} s without a result. Try a smaller input or another way."
 _UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
 # `json.dumps` makes an encoder for each text.
 _sorted_json = json.JSONEncoder(sort_keys=True, default=str).encode
@@ -70,31 +68,19 @@ class RepeatGuard:
     withdrawn: set[str] = field(default_factory=set[str])
     _counts: Counter[tuple[str, str, bytes]] = field(default_factory=Counter[tuple[str, str, bytes]])
 
-    def with_warning(self, name: str, arguments: Mapping[str, Any], result: str, *, writes: bool) -> str:
+    def with_warning(self, tool: BaseTool, arguments: Mapping[str, Any], result: str) -> str:
         """The result for the model; from the third equal one on it ends with a warning."""
-        key = (name, _sorted_json(arguments), blake2b(result.encode()).digest())
-        if writes:
+        key = (tool.name, _sorted_json(arguments), blake2b(result.encode()).digest())
+        if Effect.WRITE in tool.effects:
             self._counts = Counter({key: self._counts[key]})
-        self._counts[key] += 1
-        count = self._counts[key]
+        count = self._counts[key] = self._counts[key] + 1
+        if count < WARN_AT:
+            return result
+        warning = f"The same call gave the same result {count} times. Use it, or call differently."
         if count >= WITHDRAW_AT:
-            self.withdrawn.add(name)
-            return (
-                f"{result}\n\n[{name} gave this same result {count} times; it is withdrawn for the rest of this turn.]"
-            )
-        if count >= WARN_AT:
-            return f"{result}\n\n[The same call gave the same result {count} times. Use it, or call differently.]"
-        return result
-
-    def as_dict(self) -> dict[str, Any]:
-        """The counts as JSON data, for a run that another process continues."""
-        counts = [[name, arguments, digest.hex(), count] for (name, arguments, digest), count in self._counts.items()]
-        return {"withdrawn": sorted(self.withdrawn), "counts": counts}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RepeatGuard:
-        counts = {(name, arguments, bytes.fromhex(digest)): count for name, arguments, digest, count in data["counts"]}
-        return cls(set(data["withdrawn"]), Counter(counts))
+            self.withdrawn.add(tool.name)
+            warning = f"{tool.name} gave this same result {count} times; it is withdrawn for the rest of this turn."
+        return f"{result}\n\n[{warning}]"
 
 
 @frozen_data
@@ -144,8 +130,9 @@ class Toolbox:
         """The schemas offered to the model, in a stable order, without withdrawn tools; one list until one more is."""
         offered = [tool for tool in self.tools if tool.name not in self.repeats.withdrawn]
         if len(offered) != len(self._schemas):
-            shown = (tool.briefed_schema if self.briefed else tool.schema for tool in offered)
-            self._schemas = [self.names.schema(schema) for schema in shown]
+            self._schemas = [
+                self.names.schema(tool.briefed_schema if self.briefed else tool.schema) for tool in offered
+            ]
         return self._schemas
 
     def view(self, messages: Sequence[Message]) -> ContextView:
@@ -207,8 +194,7 @@ class Toolbox:
         except ArgumentsError as error:
             message = _failed(call, choice, str(error))
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
-        effects = await tool.effects_now()
-        workspace = tool.workspace_access(arguments)
+        effects, workspace = await tool.effects_now(), tool.workspace_access(arguments)
         request = CallRequest(call, arguments, effects, step.context, brief, tool.declared_urls, workspace)
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
@@ -217,15 +203,8 @@ class Toolbox:
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):
-            return Pending(
-                call,
-                decision.card,
-                decision.digest,
-                reason=decision.reason,
-                grant_description=decision.grant_description,
-                title=visible(tool.title(arguments)),
-                arguments=arguments,
-            )
+            title, described = visible(tool.title(arguments)), decision.grant_description
+            return Pending(call, decision.card, decision.digest, decision.reason, described, title, arguments)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.", error=False)
         return await self._run(tool, call, arguments, step, decision.card)
@@ -234,48 +213,36 @@ class Toolbox:
         self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], step: _CallsOfStep, card: ICERC | None
     ) -> Message:
         caller = step.caller
-        own = tool.timeout or self.tool_seconds or TOOL_SECONDS
+        own = tool.spec.timeout or self.tool_seconds or TOOL_SECONDS
         limit = max(min(own, self.tool_seconds or own, step.deadline - monotonic()), 0.0)
         with _CallStage(step.choice, tool.name, tool.title(arguments)) as stage:
             if tool.show_in_stage:
                 stage.sink.append_content(request_arguments(arguments))
-            params = ToolCallParams(
-                call,
-                stage.sink,
-                step.choice,
-                caller.api_key,
-                caller.conversation_id,
-                arguments=dict(arguments),
-                caller=caller,
-                sources=self.sources,
-                seconds=limit,
-                reference=stage.reference,
-                earlier=step.messages,
-            )
+            params = ToolCallParams(call, stage.sink, step.choice, caller.api_key, caller.conversation_id)
+            params.arguments, params.caller, params.sources = dict(arguments), caller, self.sources
+            params.seconds, params.reference, params.earlier = limit, stage.reference, step.messages
             with tool_call(tool.name, call.id) as measured:
                 done = await _within(tool.execute(params), limit)
-                stopped = f"Error: {call.name} was stopped after {round(limit, 2):g} s without a result. {_SMALLER}"
-                message = done or tool_message(call, stopped, failed=True)
+                message = done or tool_message(call, _STOPPED.format(call.name, round(limit, 2)), failed=True)
                 if message.failed:
                     measured.failed("tool_error" if done else "timeout")
             message = self.sources.adopted(message)
             if tool.show_in_stage or message.failed:
                 stage.respond(tool.shown(message.text()), error=message.failed)
             stage.failed = message.failed
-            note = mismatch(card, message.text(), failed=message.failed) if card is not None else ""
+            note = mismatch(card, message.text(), failed=message.failed) if card else ""
             if note:
                 stage.sink.append_content(f"\n**Not as approved:** {note}\n")
             for attachment in message.attachments:
                 stage.sink.add_attachment(**attachment.as_dict())
-        if tool.offloads:
+        if tool.spec.offloads:
             message = _with_text(message, await self.offloader.shortened(tool.name, message.text(), caller))
         if note:
             message = _with_text(message, f"{message.text()}\n\n[Not as the user approved it. {note}]")
         return self._with_repeat_warning(tool, arguments, message)
 
     def _with_repeat_warning(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
-        writes = Effect.WRITE in tool.effects
-        return _with_text(message, self.repeats.with_warning(tool.name, arguments, message.text(), writes=writes))
+        return _with_text(message, self.repeats.with_warning(tool, arguments, message.text()))
 
 
 def _with_text(message: Message, text: str) -> Message:
@@ -288,12 +255,10 @@ def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
     Raises:
         SettingsError: two tools have one name.
     """
-    by_name: dict[str, BaseTool] = {}
-    for tool in tools:
-        if tool.name in by_name:
-            raise SettingsError(f"two tools are called {tool.name!r}; rename or remove one of them")
-        by_name[tool.name] = tool
-    return by_name
+    for name, times in Counter(tool.name for tool in tools).items():
+        if times > 1:
+            raise SettingsError(f"two tools are called {name!r}; rename or remove one of them")
+    return {tool.name: tool for tool in tools}
 
 
 class _CallStage:
@@ -305,7 +270,7 @@ class _CallStage:
         self.reference = new_reference()
         self._tool = tool
 
-    def __enter__(self) -> _CallStage:
+    def __enter__(self) -> Self:
         self._started = perf_counter()
         self.sink.open()
         return self

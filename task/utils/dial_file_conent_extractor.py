@@ -1,7 +1,5 @@
 """The text of a file in DIAL, for programs that want nothing else."""
 
-from __future__ import annotations
-
 import logging
 
 from task.documents.pool import ReaderPool

@@ -1,7 +1,5 @@
 """Delete folders that programs of others have written to."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

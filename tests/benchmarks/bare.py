@@ -5,8 +5,6 @@ scripts' conversations in parallel, and writes a line with its CPU seconds and e
 end and to its first word.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence

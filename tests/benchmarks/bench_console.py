@@ -1,7 +1,5 @@
 """How long a key press takes to the screen while an answer streams: `python -m tests.benchmarks.bench_console`."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

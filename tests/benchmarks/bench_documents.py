@@ -5,8 +5,6 @@ pdfium and Python's reader of CSV take for the same file alone; the stall in sec
 does nothing else. Figures are medians.
 """
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import gc

@@ -1,7 +1,5 @@
 """The cost of the gate and the filter of answers: `python -m tests.benchmarks.bench_gate`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import statistics
@@ -43,7 +41,7 @@ def request(name: str, effects: frozenset[Effect], messages: Sequence[Message], 
 
 
 def _decision(policy: Policy, made: Callable[[], CallRequest], expected: type) -> float:
-    gate = PolicyGate(policy, Grants(time), PermissionMode.DEFAULT, "p", "c", time)
+    gate = PolicyGate(policy, Grants(time), PermissionMode.DEFAULT, "p", "c")
 
     async def decided() -> float:
         requests = [made() for _ in range(CALLS)]

@@ -2,8 +2,6 @@
 conversations at once. Server and kernels are real and in the sandbox; times are medians.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import tempfile
@@ -55,10 +53,6 @@ async def first_calls(running: RunningInterpreter) -> float:
     return statistics.median(times) * 1000
 
 
-async def code_tool(running: RunningInterpreter) -> PythonCodeInterpreterTool:
-    return await PythonCodeInterpreterTool.create("http://127.0.0.1:9", running.url, token=TOKEN)
-
-
 async def run_code(tool: PythonCodeInterpreterTool, *earlier: Message) -> Message:
     choice = RecordingChoice()
     stage = RecordedStage("stage", opened=True, choice=choice)
@@ -71,7 +65,7 @@ async def run_code(tool: PythonCodeInterpreterTool, *earlier: Message) -> Messag
 
 
 async def warm_calls(running: RunningInterpreter) -> float:
-    tool = await code_tool(running)
+    tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", running.url, token=TOKEN)
     first = await run_code(tool)
     seconds = await median_seconds(partial(run_code, tool, first), WARM)
     await tool.close()

@@ -1,7 +1,5 @@
 """The cost of one MCP tool call to the agent: `python -m tests.benchmarks.bench_mcp`."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from time import perf_counter, process_time

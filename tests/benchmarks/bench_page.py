@@ -2,8 +2,6 @@
 how soon a long conversation can be read and continued. Without chromium nothing is measured.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import sys
@@ -15,6 +13,7 @@ from playwright.async_api import expect
 from task.api.identity import LOCAL_OWNER
 from task.conversation.messages import assistant, user
 from task.llm.scripted import says
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from tests.benchmarks.figures import Figure, measure_and_report, quiet_machine
 from tests.support.browser import visit
@@ -74,7 +73,7 @@ async def long_conversation(folder: Path) -> list[Figure]:
 
 
 async def _kept(folder: Path) -> str:
-    store = await open_store(f"sqlite:///{folder / 'agent' / 'store.db'}", chores=False)
+    store = await open_store(StoreOptions(f"sqlite:///{folder / 'agent' / 'store.db'}", chores=False))
     try:
         session = await store.sessions.start(LOCAL_OWNER, "Long", "page")
         asked = range(1, MESSAGES // 2 + 1)

@@ -5,8 +5,6 @@ second on the clock, taken in turns, so that a busy machine slows both. How answ
 the whole agent; it is not judged where its streams falter without any indexing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -24,9 +22,9 @@ from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment
 from task.embedding.model import has_bfloat16
 from task.search.chunks import ChunkedDocument, chunk_document
-from task.search.document_cache import DocumentCache
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
+from task.search.shelf import DocumentCache
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
 from tests.benchmarks.figures import Figure, measure_and_report, quiet_machine

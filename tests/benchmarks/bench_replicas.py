@@ -7,8 +7,6 @@ The conversations are tool turns and answers that stream at a model's pace, thro
 that of agents, PostgreSQL and nginx together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections.abc import Sequence

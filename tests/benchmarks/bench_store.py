@@ -3,8 +3,6 @@
 `python -m tests.benchmarks.bench_store`; with BENCH_STORE_URL=postgresql://… for another database than a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
@@ -20,8 +18,9 @@ from sqlalchemy import Connection, insert
 
 from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
-from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
+from task.runs.traces import TraceRecorder, TraceStart
 from task.store import tables
+from task.store.access import StoreOptions
 from task.store.records import SessionFilter, packed
 from task.store.search import reindex
 from task.store.store import Store, open_store
@@ -37,7 +36,7 @@ CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
 async def measure(folder: Path) -> list[Figure]:
     url = os.environ.get("BENCH_STORE_URL") or f"sqlite:///{folder / 'store.db'}"
     started = perf_counter()
-    store = await open_store(url)
+    store = await open_store(StoreOptions(url))
     opened = perf_counter() - started
     try:
         return [
@@ -152,7 +151,7 @@ def _fill(connection: Connection) -> None:
         for n in range(SESSIONS)
     ]  # fmt: skip
     connection.execute(insert(tables.sessions), sessions)
-    observer = TraceObserver("", TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)))
+    observer = TraceRecorder(None, TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)), "")
     _run_turns(observer, 1)
     from task.store.traces import _row
 
@@ -185,7 +184,7 @@ async def _traced(store: Store, turns: int) -> None:
     await store.flush()
 
 
-def _run_turns(observer: TraceObserver, turns: int) -> None:
+def _run_turns(observer: TraceRecorder, turns: int) -> None:
     for _ in range(turns):
         observer.model_answered(assistant(None, [CALL]), Usage(100, 10), 0.1)
         observer.call_ended(CALL, tool_message(CALL, "1175"), 0.001)

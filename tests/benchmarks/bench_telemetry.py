@@ -1,7 +1,5 @@
 """What measuring a turn with one tool call costs: `python -m tests.benchmarks.bench_telemetry`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from time import process_time
 
@@ -46,7 +44,7 @@ def turn(telemetry: Telemetry) -> None:
         with tool_call("calculator", "call_1"):
             pass
         run.used(240, 30, 0)
-        run.ended("finished")
+        run.status = "finished"
 
 
 def milliseconds(telemetry: Telemetry) -> float:

@@ -4,8 +4,6 @@ Each piece is the difference between turns that differ in this one thing, held b
 real agent, PostgreSQL and nginx. docs/scaling.md says what follows from the figures.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from itertools import count, product

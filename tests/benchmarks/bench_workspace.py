@@ -1,7 +1,5 @@
 """The cost of the workspace tools: `python -m tests.benchmarks.bench_workspace`."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections.abc import Callable
@@ -11,7 +9,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from task.tools.workspace.commands import Commands
-from task.tools.workspace.files import Query, edit, read, search, write
+from task.tools.workspace.files import edit, read, search, write
 from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import Workspace
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
@@ -38,9 +36,9 @@ def measure() -> list[Figure]:
         ]
         for number in range(FILES):
             write(workspace, f"src/{number % 20}/{number}.py", "some words of a line\n" * LINES)
-        for name, query in {"": Query("nowhere"), ", an expression": Query(r"no\w+here", regex=True)}.items():
+        for name, pattern, regex in (("", "nowhere", False), (", an expression", r"no\w+here", True)):
             started = perf_counter()
-            assert search(workspace, ".", query).detail == "[0 lines]"
+            assert search(workspace, ".", pattern, regex=regex).detail == "[0 lines]"
             took = (perf_counter() - started) * 1_000
             figures.append(Figure(f"workspace: fs_search in {FILES:,} files{name}", took, "ms"))
         return [*figures, *asyncio.run(_commands(workspace))]

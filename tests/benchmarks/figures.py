@@ -4,8 +4,6 @@ A benchmark collects `Figure`s and calls `report(figures)`. With CHECK=1 in the 
 figure is more than its tolerance over its goal; with JSON=1 it prints one JSON object per line instead of a table.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

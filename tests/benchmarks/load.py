@@ -1,7 +1,5 @@
 """Request answers over bare sockets, so that reading them costs the load's core next to nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The processes of a benchmark: application and bare loop on one core, load and upstream on another."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import psutil
 
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from tests.benchmarks import processes
 from tests.support.balancer import balancer
@@ -93,7 +94,7 @@ class Replicas:
 
     async def keys(self, count: int) -> list[str]:
         """So many new keys of the HTTP API, each of another owner."""
-        store = await open_store(self.store_url, chores=False)
+        store = await open_store(StoreOptions(self.store_url, chores=False))
         try:
             return [(await store.keys.create(f"person-{number}"))[1] for number in range(count)]
         finally:

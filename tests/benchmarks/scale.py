@@ -10,8 +10,6 @@ was done twice, no agent failed unexpectedly (HTTP 500), and more than half of t
 the logs of the agents.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import random

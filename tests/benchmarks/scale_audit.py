@@ -1,7 +1,5 @@
 """Read everything back after `make scale`, and compare it with what people were told and what tools have written."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -111,8 +109,8 @@ def _difference(seen: dict[int, Event], stored: Sequence[Event]) -> str:
     return ""
 
 
-async def unsettled(people: Sequence[Person], seconds: float = SETTLE_SECONDS) -> list[str]:
-    """The runs that are still in progress after so many seconds; sooner, once there are none."""
+async def unsettled(people: Sequence[Person]) -> list[str]:
+    """The runs that are still in progress after `SETTLE_SECONDS`; sooner, once there are none."""
     found, slots = dict[int, list[str]](), asyncio.Semaphore(READERS)
 
     async def settle(person: Person) -> None:
@@ -126,6 +124,6 @@ async def unsettled(people: Sequence[Person], seconds: float = SETTLE_SECONDS) -
                 await asyncio.sleep(RETRY_SECONDS)
 
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(SETTLE_SECONDS):
             await asyncio.gather(*(settle(person) for person in people if person.session_id))
     return [run_id for running in found.values() for run_id in running]

@@ -1,7 +1,5 @@
 """What happens to the replicas of `make scale` and to what they share, at random times that follow from a seed."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """One of the people of `make scale`: asks, retries and follows as clients should, and remembers what came back."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re
@@ -62,7 +60,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Person:
-    """One conversation in a session. Of three turns one writes a note, which the person approves, and one calls a tool
+    """One conversation in a session. Of three turns one writes a note, which the user approves, and one calls a tool
     that writes without a question."""
 
     number: int

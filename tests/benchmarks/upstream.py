@@ -10,8 +10,6 @@ Like DIAL Core it also returns a bucket, the limits of its models and the files 
 `python -m tests.benchmarks.upstream PORT [CHARACTERS]`
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,7 +1,5 @@
 """Small projects with a recorded coder: planned, left alone, changed, verified and undone; and done wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import reduce

@@ -1,7 +1,5 @@
 """Every name that the specification documents exists as documented; the comparison sees every kind of difference."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

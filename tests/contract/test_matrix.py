@@ -3,8 +3,6 @@
 docs/matrix.md has what is compared, and where a cell may differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What tests of the whole product share."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """`dial-agent ask` through local Core: answers from attached files, files of an answer, exit codes."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import random

@@ -1,7 +1,5 @@
 """`dial-agent chat` as a process: one question, lines of input, a terminal that is used, interrupted and lost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """A coding run that is interrupted, by Ctrl-C or by a kill, in each of its phases; then resumed or undone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """`dial-agent run`: plan, dry run, apply, verify, with Ollama's planner and coder and the real sandbox."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

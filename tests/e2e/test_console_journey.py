@@ -1,7 +1,5 @@
 """The console as a process: one conversation with everything, and bad conditions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ SCREENS = documented(PAGE.read_text("utf-8"))
 
 
 @pytest.mark.fault("console: a console that is killed while it answers")
-@pytest.mark.timeout(180)
 async def test_a_conversation_with_everything_looks_as_its_page_shows(short_path: Path) -> None:
     async with journey(short_path, SCREENS) as seen:
         assert seen.pictures == SCREENS
@@ -35,7 +32,6 @@ async def test_a_conversation_with_everything_looks_as_its_page_shows(short_path
         assert "Write a report." in sent[-1]
 
 
-pytestmark = pytest.mark.timeout(180)
 SEQUENCES = (
     "\x1b]0;owned\x07", "\x1b]52;c;b3duZWQ=\x07", "\x1b[2J", "\x1b[?1049h", "\x1bc", "\x9b31m", "\x1bP+q544e\x1b\\",
     "\x1b_Gf=100;AAAA\x1b\\", "\x07", "\u202e",

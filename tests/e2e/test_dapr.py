@@ -1,7 +1,5 @@
 """`dial-agent` with Dapr as its backend: doctor, local Core, coding runs, the whole product, and TLS."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """`dial-agent doctor`: what is found before the first start, and a fix for every row that is not ok."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from task.cli.app import app
 from task.cli.checks import Check
 from task.cli.doctor import results
-from task.cli.tools import list_with_servers, show_schemas
+from task.cli.tools import Inspection, list_with_servers, show
 from task.settings import Settings, load_settings
 from task.tools.base import Format
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
@@ -66,7 +66,7 @@ async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path)
     assert found["context"].state == "note"
     assert found["context"].found == (
         "2 documents, 0 personas; read by read_context_document: big; FRAMEWORK_CONTEXT.md:4: lost.md: "
-        "there is no such file"
+        "it cannot be read: No such file or directory"
     )
 
 
@@ -144,7 +144,7 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
         {"name": "gone", "url": f"http://127.0.0.1:{free_port()}/mcp"},
         {"name": "library", "url": "toolset:library"},
     ]
-    tools, sentences = await list_with_servers(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)))
+    tools, sentences = await list_with_servers(Inspection(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers))))
     sources = {tool["name"]: tool["source"] for tool in tools}
     assert (sources["calculator"], sources["read_file_lines"], sources["echo"]) == ("agent", "agent", "MCP peer")
     assert next(tool for tool in tools if tool["name"] == "write")["effects"] == ["network", "read", "write"]
@@ -156,7 +156,7 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
 
 
 @pytest.mark.fault("tool calling: a server that is away when schemas are printed")
-def test_the_schemas_of_all_tools_are_printed_in_the_format_of_choice(
+async def test_the_schemas_of_all_tools_are_printed_in_the_format_of_choice(
     peer: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers: list[dict[str, Any]] = [
@@ -165,7 +165,7 @@ def test_the_schemas_of_all_tools_are_printed_in_the_format_of_choice(
     ]
     printed: dict[str, dict[str, Any]] = {}
     for form in get_args(Format):
-        show_schemas(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)), form)
+        await show(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)), form=form)
         found = capsys.readouterr()
         assert found.err == "The server gone cannot be reached.\n"
         printed[form] = {tool.get("function", tool)["name"]: tool for tool in json.loads(found.out)}

@@ -1,7 +1,5 @@
 """README and documentation as somebody follows them: every block runs, page by page, and prints what is stated."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

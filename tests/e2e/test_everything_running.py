@@ -4,8 +4,6 @@ Everything runs: the agent as a process of its own, Core, the Python interpreter
 process and an image deployment.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """`dial-agent up` in a source tree without the embedding process's environment: it installs it while it answers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -40,7 +38,6 @@ def from_index(index: PackageIndexPeer) -> dict[str, str]:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(150)
 async def test_the_first_start_installs_the_search_in_documents_while_it_answers_and_the_second_nothing(
     tmp_path: Path,
 ) -> None:

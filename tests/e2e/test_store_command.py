@@ -1,7 +1,5 @@
 """`dial-agent store`: a backup of a running store, its restoration, and what is refused."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The web page in bad conditions: hostile text, an agent that is gone, screen readers, long conversations."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from playwright.async_api import expect
 from task.conversation.messages import assistant, user
 from task.llm.base import Finish, TextDelta
 from task.llm.scripted import Reply, says, wants
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from tests.support.note_product import noting_model
 from tests.support.upstream import http_error
@@ -108,7 +107,7 @@ async def test_axe_finds_nothing_serious(tmp_path: Path, size: tuple[int, int], 
 async def test_a_conversation_of_500_messages_is_usable_before_all_is_shown(tmp_path: Path) -> None:
     async with person(tmp_path=tmp_path, then=says("More.")) as p:
         await p.asks("Hi")
-        store = await open_store(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False)
+        store = await open_store(StoreOptions(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False))
         try:
             session_id = (await p.is_in_a_conversation()).rsplit("/", 1)[-1]
             [owner] = {item.owner for item in (await store.traces.list(None)).items}

@@ -1,7 +1,5 @@
 """What an answer carries can be opened: citations, tables, files, and what Python made; also in older answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

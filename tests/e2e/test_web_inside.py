@@ -1,7 +1,5 @@
 """Conversations on the web page: their list, versions, other tabs, long runs of steps, prompts and speech."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

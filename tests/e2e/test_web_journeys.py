@@ -1,7 +1,5 @@
 """Journeys through the web page in a real browser, at the width of a desk and of a phone."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

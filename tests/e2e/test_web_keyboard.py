@@ -1,7 +1,5 @@
 """The page by keyboard alone, on a small phone, and in the language of the browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

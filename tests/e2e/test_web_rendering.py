@@ -1,7 +1,5 @@
 """Formulas, code, diagrams and documents on the page: shown as they are meant, harmless, and without holding it up."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

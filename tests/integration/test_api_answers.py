@@ -1,7 +1,5 @@
 """Answers of the HTTP door: how they end, their formats, the items they are given, and what is stored of them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

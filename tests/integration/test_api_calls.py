@@ -1,7 +1,5 @@
 """The caller's own tools on `/v1`, alone and in one step with a call that a user has to approve."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversations through `/v1/chat/completions`, `/chat`, sessions and traces, in the documented shapes."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The OpenAPI document describes what the HTTP API does: schemathesis checks it against a running one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """How the HTTP door handles invalid requests, and failures of its model or database."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from io import BytesIO
@@ -200,7 +198,7 @@ async def test_without_a_database_a_request_is_a_503_and_a_malformed_one_still_a
 
 
 @pytest.mark.fault("http api: stored data that do not fit the answer's description")
-async def test_data_that_do_not_fit_their_model_leave_its_name_and_no_content_in_the_log(
+async def test_data_that_do_not_fit_their_model_leave_the_route_and_no_content_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with http_api(says("ok"), tmp_path=tmp_path) as api:
@@ -209,9 +207,9 @@ async def test_data_that_do_not_fit_their_model_leave_its_name_and_no_content_in
             database.execute("UPDATE runs SET status = 'a secret'")
         replies = [await api.get(f"/runs/{run}"), await api.get("/runs")]
     assert [(reply.status, reply.error["code"]) for reply in replies] == [(500, "internal_error")] * 2
-    for reply, model in zip(replies, ("RunBody", "RunList"), strict=True):
+    for reply, route in zip(replies, ("GET /runs/{run_id}", "GET /runs"), strict=True):
         [line] = [line.getMessage() for line in caplog.records if reply.error["reference"] in line.getMessage()]
-        assert model in line
+        assert f"{route} " in line
         assert "status" in line
     assert "a secret" not in caplog.text
 

@@ -1,7 +1,5 @@
 """Requests that a client sends again under the same `Idempotency-Key`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from io import BytesIO

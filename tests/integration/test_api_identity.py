@@ -1,10 +1,6 @@
 """Who may use the HTTP door, what belongs to whom, and what is decided before a body is read."""
 
-from __future__ import annotations
-
 import asyncio
-import base64
-import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,7 @@ from aiohttp import FormData, web
 
 from task.llm.scripted import says, wants
 from tests.support.api_client import NOTES, behind_core
-from tests.support.core import API_KEY, served
+from tests.support.core import API_KEY, served, token_of
 from tests.support.http_api import Api, http_api, key_of, said
 
 KEYS: dict[str, Any] = {"http": {"mode": "keys"}}
@@ -147,13 +143,6 @@ async def test_a_session_is_named_by_what_was_written_and_not_by_the_list_of_its
             await api.events(run["run_id"])
         titles = [row["title"] for row in (await api.get("/sessions")).json["sessions"]]
     assert sorted(titles) == ["What is in it?", "note.txt"]
-
-
-def token_of(user: str, **more: Any) -> str:
-    """A token as local Core takes it in tests: unsigned."""
-    head, claims = ({"alg": "none"}, {"sub": user, **more})
-    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (head, claims)]
-    return ".".join([*parts, ""])
 
 
 @pytest.mark.fault("http api: a forged token, or a token that is no JWT")

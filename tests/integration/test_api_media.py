@@ -1,7 +1,5 @@
 """Pictures and speech that callers of the HTTP API send, and text from outside that it does not forget."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Parameters of a request: refused, forwarded, or reported as without effect; never dropped silently."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Runs that are left, picked up again, stopped, approved, and limited for each caller."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

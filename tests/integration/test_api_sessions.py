@@ -1,7 +1,5 @@
 """Sessions through the API, searched, exported and deleted; ratings, filters and replays of their traces."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

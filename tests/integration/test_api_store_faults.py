@@ -1,7 +1,5 @@
 """What callers of the HTTP door see when its database is locked, full or away, or its process is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import signal

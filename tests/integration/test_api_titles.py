@@ -1,7 +1,5 @@
 """Titles that a model makes after the first answer of a person's conversation."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Approvals in words at the HTTP door: stored, sent twice, and those that must decide nothing, or only once."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import AsyncGenerator

@@ -10,10 +10,10 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import pytest
 
-from task.approvals.approvals import CoreClaims
+from task.approvals.approvals import Claims
+from task.core_client.files import DialFiles
 from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from tests.support.agent import running_agent
@@ -44,11 +44,13 @@ async def test_a_call_too_long_to_be_approved_is_refused_and_the_state_stays_sma
 
 @pytest.mark.fault("approval: an approval used twice")
 async def test_of_twenty_who_approve_at_once_one_is_first_with_a_core_and_without(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p, aiohttp.ClientSession() as session:
-        rivals = [CoreClaims(session, p.core.url) for _ in range(20)]
+    async with noting(tmp_path) as p:
+        files = DialFiles(p.core.url)
+        rivals = [Claims(files) for _ in range(20)]
         taken = await asyncio.gather(*(rival.take("a-turn", 2e9, "key-one") for rival in rivals))
-        alone = CoreClaims(session, "http://127.0.0.1:9")
+        alone = Claims(DialFiles("http://127.0.0.1:9"))
         assert [await alone.take("a-turn", 2e9, "key") for _ in range(2)] == [True, False]
+        await files.close()
     assert taken.count(True) == 1
 
 

@@ -1,7 +1,5 @@
 """compose/balancer.conf under a real nginx: two agents divide the requests, and one of them may be away or frozen."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Generator, Mapping

@@ -1,7 +1,5 @@
 """Programs: `aidial-client` and the `openai` client pointed at local Core get what a person gets."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path

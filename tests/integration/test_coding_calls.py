@@ -1,7 +1,5 @@
 """The documented calls `get_plan`, `execute`, `_tool_schema` and `_dispatch_tool`, and a coder that calls badly."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +62,12 @@ async def test_a_provider_that_refuses_is_an_error_with_its_status(folder: Path)
         with pytest.raises(ProviderError) as missing:
             await execute_async("Do it.", settings(peer))
         assert missing.value.status_code == 404
+
+
+async def test_a_planner_whose_provider_refuses_a_format_is_asked_without_one(folder: Path) -> None:
+    async with ollama_peer(refusal(400, "no format"), plan("Write it."), models=MODELS) as peer:
+        assert (await get_plan_async("Do it.", settings(peer))).plan == ["Write it."]
+        assert ["format" in body for body in (await peer.seen()).bodies] == [True, False]
 
 
 @pytest.mark.fault(

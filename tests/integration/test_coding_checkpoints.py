@@ -1,7 +1,5 @@
 """A run's checkpoints: what it changed in its folder, taken back without touching what somebody else has changed."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct
@@ -15,15 +13,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from task.coding.checkpoints import Checkpoints, held_alone, planned_undo, undo, with_tail
+from task.coding.checkpoints import Checkpoints, planned_undo, undo, with_tail
 from task.coding.diffs import file_diffs, whole
-from task.coding.snapshots import SnapshotError, SnapshotLimits, Snapshots, changed
-from task.coding.state import TaskState, record, resumed, task_of
+from task.coding.snapshots import SnapshotError, Snapshots, changed
+from task.coding.state import TaskState, record, task_of
 from task.errors import Conflict, NotFound
 from task.runs.events import Checkpoint, TaskStarted
 from task.store import tables
+from task.store.access import StoreOptions
 from task.store.records import Run, RunStatus
-from task.store.store import Retention, Store, open_store
+from task.store.store import Store, open_store
+from task.tools.workspace.root import held_alone
 from task.utils.folders import delete
 
 OWNER = "local"
@@ -34,7 +34,7 @@ Change = Callable[[Path], object]
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await open_store(f"sqlite:///{tmp_path}/data/store.db", chores=False)
+    store = await open_store(StoreOptions(f"sqlite:///{tmp_path}/data/store.db", chores=False))
     yield store
     await store.close()
 
@@ -83,10 +83,7 @@ async def opened(store: Store, run: Run, tmp_path: Path) -> Checkpoints:
 async def continued(store: Store, run: Run, tmp_path: Path) -> Checkpoints:
     """The checkpoints of a run whose process was killed, begun once more by another."""
     again = await opened(store, run, tmp_path)
-    tail = await again.keep_tail()
-    await resumed(store, await task_of(store, OWNER, run.run_id))
-    if tail is not None:
-        record(store, run, Checkpoint(tail.id, start=False))
+    await again.resume(await task_of(store, OWNER, run.run_id))
     record(store, run, Checkpoint((await again.start()).id, start=True))
     return again
 
@@ -146,7 +143,7 @@ def test_undo_makes_the_tree_what_it_was(workspace: Path, snapshots: Snapshots, 
     # Of a run that was killed: what was changed while it was alive is its work.
     assert with_tail(before, now, time.time_ns()).entries == now.entries
     assert with_tail(before, now, before.taken_ns - 10**9).entries.keys() == before.entries.keys()
-    undo(planned_undo([(before, after)], now, snapshots), snapshots)
+    undo(planned_undo([(before, after)], now), snapshots)
     assert tree(workspace) == before.id
 
 
@@ -227,7 +224,7 @@ async def test_what_others_have_changed_stays_or_is_named_and_only_forced(
     last, left = await opened(store, checkpoints.run, tmp_path), tree(workspace)
 
     for path in case.named:
-        with pytest.raises(Conflict, match=f"somebody has changed {re.escape(path)} since the run"):
+        with pytest.raises(Conflict, match=f"others have changed {re.escape(path)} since the run"):
             await last.undo()
         assert tree(workspace) == left
     assert (await last.undo(force=bool(case.named)))[1].stayed == case.stay
@@ -242,12 +239,12 @@ async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continue
     with pytest.raises(Conflict, match="is in progress"):
         await checkpoints.undo()
     with pytest.raises(Conflict, match="is in progress"):
-        await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
+        await checkpoints.resume(await task_of(store, OWNER, checkpoints.run.run_id))
     await ended(checkpoints, "failed")
     again = await opened(store, checkpoints.run, tmp_path)
     await again.undo()
     with pytest.raises(Conflict, match="was undone"):
-        await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
+        await checkpoints.resume(await task_of(store, OWNER, checkpoints.run.run_id))
 
 
 async def test_snapshots_that_the_retention_does_not_keep_are_removed(
@@ -260,7 +257,7 @@ async def test_snapshots_that_the_retention_does_not_keep_are_removed(
     other.mkdir()
     (other / "store").write_text("PostgreSQL at db/agent")
     second = await started(store, workspace, tmp_path)
-    await replace(store, retention=Retention(traces=1)).forget()
+    await replace(store, options=replace(store.options, traces=1)).forget()
 
     await store.sweep(folder)  # as each run does at its start, and a server every hour
 
@@ -296,10 +293,10 @@ async def test_the_data_folder_inside_of_a_workspace_is_no_part_of_it(store: Sto
 def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspace: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with pytest.raises(SnapshotError, match="more than 2 files and folders"):
-        Snapshots(workspace, kept, limits=SnapshotLimits(entries=2)).take()
+        Snapshots(workspace, kept, most=2).take()
     with pytest.raises(SnapshotError, match="more than undo can keep"):
-        Snapshots(workspace, kept, limits=SnapshotLimits(total=10)).take()
-    snapshots = Snapshots(workspace, kept, limits=SnapshotLimits(largest=10))
+        Snapshots(workspace, kept, total=10).take()
+    snapshots = Snapshots(workspace, kept, largest=10)
     with (workspace / "data.bin").open("wb") as file:
         file.truncate(1 << 30)  # a hole: it takes no room
     before = snapshots.take()
@@ -319,7 +316,7 @@ def test_what_cannot_be_made_again_is_named(workspace: Path, snapshots: Snapshot
     before = snapshots.take()
     (workspace / "node_modules").rmdir()
     after = snapshots.take(before)
-    plan = planned_undo([(before, after)], after, snapshots)
+    plan = planned_undo([(before, after)], after)
     assert (plan.lost, plan.steps) == ({"node_modules": "ignored"}, {})
 
 
@@ -331,9 +328,7 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     (workspace / "main.py").unlink()
     for depth in range(1, 1200):
         os.mkdir(f"{workspace}/{'d/' * depth}")
-    small = Snapshots(
-        workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, limits=SnapshotLimits(total=1000)
-    )
+    small = Snapshots(workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, total=1000)
     with pytest.raises(SnapshotError):
         await replace(checkpoints, snapshots=small).step()
     await killed(checkpoints)
@@ -360,14 +355,14 @@ def test_a_link_in_place_of_a_folder_leads_nowhere(workspace: Path, snapshots: S
 
     assert "pkg/one.py" not in now.entries
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
-        undo(planned_undo([(before, after)], now, snapshots), snapshots, force=True)
+        undo(planned_undo([(before, after)], now), snapshots, force=True)
     assert (outside / "one.py").read_text() == "canary"
 
 
 @pytest.mark.fault("coding: a second run in one folder, or in a folder of it")
 @pytest.mark.parametrize("below", ["", "pkg"], ids=["the same folder", "a folder in it"])
 def test_a_second_run_in_one_folder_is_refused_until_the_first_is_over_or_killed(workspace: Path, below: str) -> None:
-    holding = "import sys\nfrom pathlib import Path\nfrom task.coding.checkpoints import held_alone\n"
+    holding = "import sys\nfrom pathlib import Path\nfrom task.tools.workspace.root import held_alone\n"
     holding += "with held_alone(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     command = [sys.executable, "-c", holding, str(workspace)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -422,11 +417,11 @@ def test_a_snapshot_and_an_undo_that_were_killed_are_completed_by_the_next_ones(
         "from task.coding.checkpoints import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nnow = s.take(a, keeps=False)\n"
-    undoing += "undo(planned_undo([(b, a)], now, s), s)"
+    undoing += "undo(planned_undo([(b, a)], now), s)"
     command = program(undoing, workspace, kept, Path(before.id), Path(after.id))
     killed_when(command, lambda: not (workspace / "1.new").exists())
     (workspace / ".dial-agent-undo").write_text("half")  # what it was writing when it was killed, if nothing else
-    undo(planned_undo([(before, after)], snapshots.take(after, keeps=False), snapshots), snapshots)
+    undo(planned_undo([(before, after)], snapshots.take(after, keeps=False)), snapshots)
     assert tree(workspace) == before.id
 
 
@@ -476,7 +471,7 @@ def test_a_repository_is_as_before_whatever_the_run_did_with_git(tmp_path: Path,
     after = snapshots.take(before)
     git(folder, "status")
 
-    plan = planned_undo([(before, after)], snapshots.take(after, keeps=False), snapshots)
+    plan = planned_undo([(before, after)], snapshots.take(after, keeps=False))
     undo(plan, snapshots)
 
     assert plan.others == ()

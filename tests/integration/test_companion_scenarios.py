@@ -1,7 +1,5 @@
 """Scenarios in which one tool's result becomes another's work: search, Python and pictures, all real, in DIAL Chat."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager

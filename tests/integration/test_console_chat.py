@@ -1,7 +1,5 @@
 """The console's conversation: turns that fail, sessions shared with others, and what a start can go wrong with."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

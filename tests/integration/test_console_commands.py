@@ -1,7 +1,5 @@
 """Slash commands look things up and change the conversation, and complete as they are typed; none asks a model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

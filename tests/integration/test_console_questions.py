@@ -1,7 +1,5 @@
 """Questions of the console's runs: asked one by one, answered here or elsewhere, resumed once."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

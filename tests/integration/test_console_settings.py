@@ -1,7 +1,5 @@
 """Settings of the framework have their effect in the console: on what the model gets, on questions, and on files."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The console's input line, answers and cards in a real terminal, and without one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

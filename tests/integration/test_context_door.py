@@ -1,7 +1,5 @@
 """Context, history and traces behind the DIAL door: what the model gets, and what is stored of a request."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The context behind every door: its prose and documents in the model's request, and the persona of a conversation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models behind a Dapr sidecar: what is sent, what is understood, and what every fault becomes; against a process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """A Dapr application whose model is this agent, and the design's inputs through the client of Dapr's own SDK."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The product with Dapr as its backend: tools, streams, traces, personal data, and a component that never ends."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import AsyncGenerator, Generator

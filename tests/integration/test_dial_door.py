@@ -1,7 +1,5 @@
 """The DIAL front door, through local Core, as a person's chat reads it."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -1,7 +1,5 @@
 """What the guard decides before a request reaches the DIAL route: whom it serves, and which bodies it reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.api.guard import DEEPEST, _Body
+from task.api.guard import DEEPEST, _Exchange
 from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
@@ -212,7 +210,11 @@ async def test_nesting_is_counted_wherever_the_body_is_cut(keys: list[str | None
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
 
-    body = _Body(receive, 2**20, is_upload=False)
-    while pieces and body.fault is None:
-        await body()
-    assert (body.fault is not None) is (len(keys) > DEEPEST)
+    async def send(message: object) -> None:
+        raise AssertionError(message)
+
+    exchange = _Exchange(receive, send)
+    exchange.limit = 2**20
+    while pieces and exchange.fault is None:
+        await exchange.receive()
+    assert (exchange.fault is not None) is (len(keys) > DEEPEST)

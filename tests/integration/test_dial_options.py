@@ -1,7 +1,5 @@
 """What a DIAL request asks of the model: sent to it, or named in the trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Documents of every kind, attached to a chat: the model gets their text, or the reason why there is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,13 +1,12 @@
 """The model that local Core runs itself, in a process that may die or hang and is restarted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,30 @@ import pytest
 from task.cli.core import embedded_source
 from task.local.model.process import EmbeddedModel
 from task.local.model.prompt import predicted_prefix
+from task.local.model.weights import WeightStore
+from task.processes import Restarts
 from tests.support.core import RunningCore, local_core
-from tests.support.embedded import content_of, embedded
+from tests.support.llama_peer import PROGRAM
 from tests.support.package_index import tiny_weights
 from tests.support.waiting import until
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
+
+
+def content_of(script: dict[str, Any]) -> bytes:
+    """The weights that make the peer play `script`."""
+    return b"GGUF" + json.dumps(script).encode()
+
+
+def embedded(folder: Path, script: dict[str, Any] | None = None, **options: Any) -> EmbeddedModel:
+    """A model whose file is in `folder`; without a `script` there is none yet."""
+    store = WeightStore(folder / "models")
+    store.runtime.mkdir(parents=True, exist_ok=True)
+    file = folder / "small-model.gguf"
+    if script is not None:
+        file.write_bytes(content_of(script))
+    quick = {"load_seconds": 10, "appear_seconds": 0.2, "restarts": Restarts(0.05)}
+    return replace(EmbeddedModel("small-model", "Small model", store, file=file, program=PROGRAM), **quick | options)
 
 
 @asynccontextmanager
@@ -142,14 +159,15 @@ async def test_during_the_download_answers_wait_and_report_the_progress(tmp_path
     model = embedded(tmp_path, weights=weights)
     async with core_with(model, tmp_path) as core:
         with model.store.lock(weights.name):
-            model.store.path(weights, ".part").write_bytes(content[: len(content) * 55 // 100])
+            part = model.store.path(weights, ".part")
+            part.write_bytes(content[: len(content) * 55 // 100])
             answer = events(core)
             waited = ""
             while "downloaded" not in waited:
                 for choice in (await anext(answer))["choices"]:
                     waited += _stages(choice["delta"])
-            model.store.path(weights, ".part").write_bytes(content)
-            model.store.accept(weights)
+            part.write_bytes(content)
+            part.replace(model.store.path(weights))
         text = "".join(
             [event["choices"][0]["delta"].get("content") or "" async for event in answer if event["choices"]]
         )

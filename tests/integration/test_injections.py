@@ -1,7 +1,5 @@
 """Injected instructions and a model that obeys them all: nothing happens that the user has not requested."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which interpreter servers run code without a question, and what works with a server of another kind."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -21,31 +19,27 @@ from tests.support.interpreter import TOKEN, running_interpreter
 from tests.support.mcp_processes import PNG, foreign_interpreter
 from tests.support.product import Product, product
 
-CALL = ToolCall("c", FunctionCall("execute_code", '{"code": "6 * 7"}'))
-CORE = "http://127.0.0.1:9"
-
 
 async def called(url: str, token: str | None = TOKEN) -> Message | Pending:
     """The outcome of a call of code under the product's own rules."""
-    tool = await PythonCodeInterpreterTool.create(CORE, url, token=token)
-    gate = PolicyGate(DEFAULT_POLICY, Grants(lambda: 0.0), PermissionMode.DEFAULT, "anna", "c", lambda: 0.0)
+    tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", url, token=token)
+    gate = PolicyGate(DEFAULT_POLICY, Grants(lambda: 0.0), PermissionMode.DEFAULT, "anna", "c")
     toolbox = Toolbox([tool], gate)
     try:
-        [result] = await toolbox.call_all([CALL], RecordingChoice(), CALLER)
+        call = ToolCall("c", FunctionCall("execute_code", '{"code": "6 * 7"}'))
+        [result] = await toolbox.call_all([call], RecordingChoice(), CALLER)
     finally:
         await tool.close()
     return result
 
 
-async def test_code_in_our_sandbox_runs_without_a_question(tmp_path: Path) -> None:
+@pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
+async def test_only_code_of_a_server_with_our_sandbox_and_token_runs_without_a_question(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--bare", "--spares", "0") as server:
         result = await called(server.url)
     assert isinstance(result, Message)
     assert "42" in result.text()
 
-
-@pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
-async def test_code_of_a_server_without_our_sandbox_or_token_is_asked_about(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--bare", "--spares", "0", "--unsafe") as server:
         assert isinstance(await called(server.url), Pending)
 

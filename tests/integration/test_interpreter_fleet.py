@@ -1,7 +1,5 @@
 """Interpreter servers behind one address: who goes, who stays, and what a conversation is told about it."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kernels forked from a template: it may die, nobody shares its state, and nothing of a kernel outlives its server."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Python in DIAL Chat: the validation scenarios 12, 13, 14 and 17 with the real server, its kernels and local Core."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The interpreter server as agents meet it: state, outputs, and every way code can go wrong, in real kernels."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -46,16 +44,18 @@ async def same(server: RunningInterpreter) -> AsyncGenerator[Talk]:
         yield Talk(client, "the same")
 
 
+def client_of(server: RunningInterpreter) -> httpx.AsyncClient:
+    return httpx.AsyncClient(trust_env=False, base_url=server.origin, headers={"Authorization": f"Bearer {TOKEN}"})
+
+
 async def fetch(server: RunningInterpreter, result: dict[str, str], path: str) -> httpx.Response:
-    async with httpx.AsyncClient(trust_env=False) as http:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        return await http.get(f"{server.origin}{result['files_path']}{path}", headers=headers)
+    async with client_of(server) as http:
+        return await http.get(f"{result['files_path']}{path}")
 
 
-async def put(server: RunningInterpreter, result: dict[str, str], name: str) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        await http.put(f"{server.origin}{result['files_path']}inputs/{name}", content=b"", headers=headers)
+async def release(server: RunningInterpreter, result: dict[str, str]) -> None:
+    async with client_of(server) as http:
+        await http.put(f"{result['files_path']}inputs/go", content=b"")
 
 
 @pytest.mark.fault("interpreter: two agents on one session")
@@ -166,7 +166,7 @@ async def test_a_fork_bomb_stays_in_its_session_and_is_gone_with_it(talk: Talk) 
     assert (await talk.run("'alive'"))["result"] == "'alive'"
     assert living(folder.name)
     await talk.call("clear_session")
-    await all_ended(folder.name)
+    await until(lambda: not living(folder.name))
 
 
 @pytest.mark.fault("interpreter: processes that leave their group")
@@ -175,17 +175,13 @@ async def test_processes_that_leave_their_group_end_with_the_session(talk: Talk)
     await talk.run(f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)")
     assert living(seconds)
     await talk.call("clear_session")
-    await all_ended(seconds)
+    await until(lambda: not living(seconds))
 
 
 def living(word: str) -> list[int]:
     """The processes with the word in their command line; one that was killed has none, also before it is reaped."""
     found = psutil.process_iter(["cmdline"])
     return [process.pid for process in found if any(word in part for part in process.info["cmdline"] or [])]
-
-
-async def all_ended(word: str) -> None:
-    await until(lambda: not living(word))
 
 
 @pytest.mark.fault("interpreter: background threads")
@@ -312,9 +308,8 @@ async def test_files_go_in_once_per_version_and_never_through_a_link(server: Run
     inputs = {"dial-general-purpose-agent/inputs": {"data.csv": "v1"}}
     asked = await same.run("print(open('data.csv').read())", meta=inputs)
     assert asked["missing"] == ["data.csv"]
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    place = f"{server.origin}{asked['files_path']}inputs"
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+    place = f"{asked['files_path']}inputs"
+    async with client_of(server) as http:
         sent = await http.put(f"{place}/data.csv?version=v1", content=b"a,b\n" * 500_000)
         assert sent.json() == {"name": "data.csv", "size": 2_000_000}
         await same.run("import os; os.remove('data.csv'); os.symlink('/etc/passwd', 'data.csv'); os.mkdir('dir')")
@@ -351,8 +346,7 @@ async def test_files_of_a_lost_session_go_back_before_its_first_call_and_never_o
     made = {MADE: {"sub/made.txt": "v1"}}
     asked = await talk.run("open('sub/made.txt').read()", meta=made)
     assert (asked["missing"], asked["restore"]) == ([], ["sub/made.txt"])
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(trust_env=False, headers=headers, base_url=server.origin) as http:
+    async with client_of(server) as http:
         place = f"{asked['files_path']}files"
         for wrong in ("/.hidden/x", "/a/%2e%2e/b", "/" + "x/" * 40 + "x", "/sub//x"):
             assert (await http.put(place + wrong, content=b"x")).status_code in (400, 404)
@@ -437,7 +431,7 @@ async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses
                 await asyncio.sleep(0.02)
             refused = await Talk(client, "second", "greedy").call("execute_code", code="2")
             assert "every Python session is busy" in refused.text
-            await put(server, place, "go")
+            await release(server, place)
             assert (await busy)["result"] == "'done'"
             assert (await Talk(client, "third", "greedy").run("3"))["result"] == "3"
             assert (await other.run("kept"))["result"] == "1"
@@ -459,9 +453,7 @@ async def test_calls_wait_in_one_line_that_shows_their_places(tmp_path: Path) ->
                 await asyncio.sleep(0.02)
             meta = conversation_meta(second.conversation, second.principal)
             waiting = asyncio.create_task(
-                client.call(
-                    "execute_code", {"code": "kept"}, meta=meta, on_progress=lambda *news: shown.put_nowait(news[2])
-                )
+                client.call("execute_code", {"code": "kept"}, meta=meta, on_progress=lambda *news: shown.put(news[2]))
             )
             while not (await shown.get() or "").startswith("waiting for a kernel: place 1 of "):
                 pass
@@ -472,7 +464,7 @@ async def test_calls_wait_in_one_line_that_shows_their_places(tmp_path: Path) ->
             clearing = asyncio.create_task(second.call("clear_session"))
             while await shown.get() != "waiting for a kernel: place 1 of 1":
                 pass
-            await put(server, place, "go")
+            await release(server, place)
             assert (await busy)["result"] == "'done'"
             assert (await waiting).structured["result"] == "1"
             assert "was cleared" in (await clearing).text
@@ -480,15 +472,15 @@ async def test_calls_wait_in_one_line_that_shows_their_places(tmp_path: Path) ->
 
 
 async def sessions(server: RunningInterpreter) -> int:
-    async with httpx.AsyncClient(trust_env=False) as http:
-        return (await http.get(f"{server.origin}/health")).json()["sessions"]
+    async with client_of(server) as http:
+        return (await http.get("/health")).json()["sessions"]
 
 
 async def test_only_a_server_that_no_balancer_can_stand_before_is_called_without_being_asked_first(
     server: RunningInterpreter,
 ) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
-        ready = (await http.get(f"{server.origin}/ready")).json()
+    async with client_of(server) as http:
+        ready = (await http.get("/ready")).json()
     assert ready["only_at"] == f"127.0.0.1:{server.port}"
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -515,16 +507,15 @@ async def test_only_a_server_that_no_balancer_can_stand_before_is_called_without
             await agent.close()
 
 
-CHART = "import pandas as pd\npd.Series([1, 2]).plot.bar().figure.savefig('chart.png'); 'drawn'"
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 async def test_a_session_lives_through_everything_in_each_tier(tier: str, tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--tier", tier) as server:
         async with server.client() as client:
             talk = Talk(client, tier)
-            drawn = await talk.run(CHART)
+            drawn = await talk.run(
+                "import pandas as pd\npd.Series([1, 2]).plot.bar().figure.savefig('chart.png'); 'drawn'"
+            )
             assert (drawn["result"], [file["name"] for file in drawn["files"]]) == ("'drawn'", ["chart.png"])
             assert drawn["sandbox_tier"] == tier
             assert (await talk.run("sum(range(10**12))", meta=BRIEFLY))["state_lost"]
@@ -534,23 +525,20 @@ async def test_a_session_lives_through_everything_in_each_tier(tier: str, tmp_pa
             assert denied["error"]["ename"] in ("FileNotFoundError", "PermissionError")
 
 
-# `forge` signs and sends any frames, `shaped` a message that belongs to the running call.
+# `shaped` signs and sends a message that belongs to the running call.
 FORGE = """
 import json
 kernel = get_ipython().kernel
 session = kernel.session
 def deep(levels):
     return b"[" * levels + b"]" * levels
-def forge(*parts):
-    kernel.iopub_socket.send_multipart([b"t", b"<IDS|MSG>", session.sign(list(parts)), *parts])
 def shaped(kind, content):
     parent = json.dumps(kernel.get_parent()["header"], default=str).encode()
     content = content if isinstance(content, bytes) else json.dumps(content).encode()
-    forge(json.dumps({"msg_type": kind}).encode(), parent, b"{}", content)
+    parts = [json.dumps({"msg_type": kind}).encode(), parent, b"{}", content]
+    kernel.iopub_socket.send_multipart([b"t", b"<IDS|MSG>", session.sign(parts), *parts])
 """
 FORGED = {
-    "not objects": "forge(b'[]', b'[]', b'[]', b'[]')",
-    "too few frames": "forge(b'{}')",
     "nested text": "shaped('stream', b'{\"text\": ' + deep(1000) + b'}')",
     "deeper than can be read": "shaped('stream', b'{\"text\": ' + deep(100_000) + b'}')",
     "a display without data": "shaped('display_data', {'data': 5})",

@@ -1,7 +1,5 @@
 """Kernels of a server that is root: each has a user id of its own, and that keeps it from its neighbours."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from pathlib import Path

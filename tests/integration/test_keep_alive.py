@@ -1,7 +1,5 @@
 """Idle connections: servers keep them longer than their callers do, and clients let go before their servers."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """LIAL on its own, as the framework's reference shows it: any provider, or an adapter of a program's own."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

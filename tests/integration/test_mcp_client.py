@@ -1,7 +1,5 @@
 """MCPClient and the hub against real servers: what they read, keep and report, and how they survive what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
@@ -21,8 +19,9 @@ from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from task.tools.models import Caller
 from tests.support.clock import FakeClock
-from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
+from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer
 from tests.support.mcp_wire import cable, hang, http_server, listed, raw_server
+from tests.support.note_product import notes
 from tests.support.waiting import until
 
 ERAS = ["modern", "legacy"]
@@ -42,18 +41,18 @@ def peer(request: pytest.FixtureRequest, folder: Path) -> Iterator[ServerProcess
 async def test_tools_come_with_their_schema_and_progress_and_meta_travel_beside_the_arguments(
     peer: ServerProcess,
 ) -> None:
-    progress: list[tuple[float, float | None, str | None]] = []
+    progress: asyncio.Queue[tuple[float, float | None, str | None]] = asyncio.Queue()
     client = await MCPClient.create(peer.url, token="sesame")  # it may be awaited, too
     try:
         tools = {tool.name: tool for tool in await client.get_tools()}
-        await client.call("echo", {"text": "Hi"}, on_progress=lambda *report: progress.append(report))
+        await client.call("echo", {"text": "Hi"}, on_progress=lambda *report: progress.put(report))
         result = await client.call("caller", {}, meta={"here/conversation_id": "c1"})
     finally:
         await client.close()
     assert tools["echo"].description == "Says the same.\n\nIndented further down."
     assert tools["echo"].parameters["required"] == ["text"]
     assert (tools["echo"].repeatable, tools["write"].repeatable) == (True, False)
-    assert progress == [(1, 2, "half way")]
+    assert (progress.get_nowait(), progress.empty()) == ((1, 2, "half way"), True)
     assert result.structured["meta"]["here/conversation_id"] == "c1"
 
 
@@ -79,7 +78,7 @@ async def test_text_files_and_json_of_results_are_kept_and_resources_can_be_read
 @pytest.mark.fault("mcp: a result of 5 MB")
 async def test_five_megabytes_are_cut_to_what_can_be_kept(peer: ServerProcess) -> None:
     async with MCPClient.create(peer.url, token="sesame") as client:
-        result = await client.call("large", {}, on_progress=lambda *_: None)
+        result = await client.call("large", {}, on_progress=lambda *_: asyncio.sleep(0))
     assert result.text.startswith("x" * MAX_TEXT_CHARS)
     assert result.text.endswith("more characters were left out]")
     assert len(result.text) < MAX_TEXT_CHARS + 100

@@ -1,7 +1,5 @@
 """MCP servers as a person meets them in DIAL Chat: the search server as a real process, and servers that misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """MCP servers that the agent starts: what they may touch, how they fail, restart and end."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

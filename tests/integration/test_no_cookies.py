@@ -1,7 +1,5 @@
 """No client keeps what a server has set for one caller, and sends it along with another's request."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

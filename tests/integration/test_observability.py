@@ -1,7 +1,5 @@
 """One request in spans, metrics and log lines: joined by one trace id, and without its content."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Ollama's own API: what is sent, what is understood, and what every fault becomes; against a peer process."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence

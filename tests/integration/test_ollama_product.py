@@ -1,7 +1,5 @@
 """The product and local Core with Ollama behind them: pictures, long conversations, warnings, keys, loading."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncGenerator, Generator

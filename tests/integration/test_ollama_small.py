@@ -1,7 +1,5 @@
 """A small model of Ollama gets the small models' profile, a large one everything; loading is shown while it lasts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -17,7 +15,7 @@ from task.llm.ollama import OllamaServer
 from task.llm.scripted import Reply, says
 from task.llm.transport import Retries, new_session
 from task.local.model.prompt import ANSWER, DECIDE
-from task.local.model.small_model import SizedOllamaModel
+from task.product.backends import SizedOllamaModel
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.mcp_processes import ServerProcess

@@ -1,7 +1,5 @@
 """Fetching pages: through the guard, within bounds, as text. Public names lead to a server of the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import zlib

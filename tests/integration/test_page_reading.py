@@ -1,7 +1,5 @@
 """Reading pages in limited processes: bombs and slow pages end their reader only."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 

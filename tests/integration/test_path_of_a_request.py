@@ -3,8 +3,6 @@
 The figures are compared with the tables `path/…` of house.toml; a lower one is written down there by hand.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Generator, Iterator

@@ -1,7 +1,5 @@
 """Vectors in a real PostgreSQL with pgvector: shared by agents, and searched in memory while it cannot be used."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator
@@ -15,10 +13,9 @@ import pytest_asyncio
 
 from task.cli.doctor import results
 from task.errors import ToolError
-from task.search.document_cache import DocumentCache
 from task.search.ranking import Hit, StoredVectors, ranked
 from task.search.readings import Readings, Requester
-from task.search.shelf import Opened, Shelf
+from task.search.shelf import DocumentCache, Opened, Shelf
 from task.search.vectors import PgVectors, VectorsGone
 from task.settings import Settings
 from task.tools.models import Caller, nobody
@@ -30,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer, pgvector_server
 from tests.support.product import product
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
 MANUAL = "files/bucket/manual.txt"
 ANN = Requester("key-ann", "ann", "chat-1")
@@ -117,7 +114,7 @@ async def test_agents_that_index_one_document_at_the_same_time_keep_one_index(se
 
 
 @pytest.mark.fault("search in documents: an index that expired, or that somebody deleted")
-async def test_an_index_ends_after_its_time_and_is_deleted_by_the_next(server: PostgresServer) -> None:
+async def test_an_index_that_expired_or_that_somebody_deleted_is_made_again(server: PostgresServer) -> None:
     agent = Agent(server.url, kept_seconds=0)
     await agent.found()  # made, and expired at once
     connection = await asyncpg.connect(server.url)
@@ -128,19 +125,15 @@ async def test_an_index_ends_after_its_time_and_is_deleted_by_the_next(server: P
         await Agent(server.url).found()
         assert await connection.fetchval(keys) == 1
         assert await connection.fetchval("select count(distinct index_id) from dial_agent_rag_vector_2") == 1
+
+        await connection.execute("delete from dial_agent_rag_index_2")
+        agent = Agent(server.url)
+        before = await agent.found()
+        await connection.execute("delete from dial_agent_rag_index_2")
+        assert places(await agent.found()) == places(before)
+        assert agent.model.calls == 2
     finally:
         await connection.close()
-
-
-@pytest.mark.fault("search in documents: an index that expired, or that somebody deleted")
-async def test_an_index_that_somebody_deleted_is_made_again(server: PostgresServer) -> None:
-    agent = Agent(server.url)
-    before = await agent.found()
-    connection = await asyncpg.connect(server.url)
-    await connection.execute("delete from dial_agent_rag_index_2")
-    await connection.close()
-    assert places(await agent.found()) == places(before)
-    assert agent.model.calls == 2
 
 
 @pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")

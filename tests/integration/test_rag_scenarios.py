@@ -1,7 +1,5 @@
 """Questions about long documents in DIAL Chat, numbered like the validation scenarios; and search at full size."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -16,9 +14,8 @@ from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment
 from task.llm.scripted import Reply, says, wants
-from task.search.document_cache import DocumentCache
 from task.search.readings import Readings, Requester
-from task.search.shelf import Shelf
+from task.search.shelf import DocumentCache, Shelf
 from task.tools.rag.rag_tool import RagTool
 from tests.support.chat_reader import Answer
 from tests.support.choices import RecordingChoice
@@ -42,8 +39,6 @@ from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
 from tests.support.waiting import until
-
-pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
 
 
 @pytest.fixture
@@ -222,8 +217,7 @@ async def test_the_tool_is_offered_unless_switched_off_and_names_the_interpreter
         assert ("use execute_code" in tool["description"]) == mentioned
         assert tool["parameters"]["required"] == ["request", "file_url"]
 
-    off: Any = {"enabled": False}
-    async with product(says("Hi."), tmp_path=tmp_path, rag=off) as p:
+    async with product(says("Hi."), tmp_path=tmp_path, rag={"enabled": False}) as p:
         await p.reader.ask("Hi")
     assert RAG not in p.upstream.requests[0].tools
 
@@ -239,18 +233,13 @@ async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: 
         async for answer in p.reader.watch(PLATE, file):
             if answer.stages and " %" in answer.stages[0].content:
                 break
-        rows = asyncio.create_task(Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9))
         async with asyncio.timeout(20):
-            assert (await rows).shape == (9, 384)
+            assert (await Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9)).shape == (9, 384)
 
 
 def starts_at(folder: Path) -> dict[str, Any]:
     # Its model does not exist, so that it loads nothing.
     return {"rag": {"process_dir": folder}, "embedding_model": str(folder / "no-model"), "dial_api_key": API_KEY}
-
-
-async def until_it_runs(folder: Path) -> None:
-    await until(lambda: list(folder.glob("embedder-*.sock")))
 
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/responses"])
@@ -262,14 +251,13 @@ async def test_the_embedding_process_starts_when_a_document_is_attached_at_any_d
         api = Api(p.agent_url, p.upstream, session)
         file = await uploaded(api, "manual.txt", SHORT.encode(), "text/plain")
         part = {"type": "file", "file": {"file_id": file["id"]}}
-        question = said("Keep this.") | {"content": [{"type": "text", "text": "Keep this."}, part]}
         if path == "/v1/responses":
             parts = [{"type": "input_text", "text": "Keep this."}, {"type": "input_file", "file_id": file["id"]}]
             body: dict[str, Any] = {"input": [{"role": "user", "content": parts}]}
         else:
-            body = {"messages": [question]}
+            body = {"messages": [said("Keep this.") | {"content": [{"type": "text", "text": "Keep this."}, part]}]}
         assert (await api.post(path, body)).status == 200
-        await until_it_runs(tmp_path / "run")
+        await until(lambda: list((tmp_path / "run").glob("embedder-*.sock")))
 
 
 async def test_in_dial_chat_it_starts_for_a_document_and_for_nothing_else(tmp_path: Path) -> None:
@@ -280,7 +268,7 @@ async def test_in_dial_chat_it_starts_for_a_document_and_for_nothing_else(tmp_pa
         await p.reader.ask("What is this?", await p.reader.upload("cat.png", b"png", "image/png"))
         assert not (tmp_path / "run").exists()
         await p.reader.ask("Keep this.", await p.reader.upload("manual.txt", SHORT.encode(), "text/plain"))
-        await until_it_runs(tmp_path / "run")
+        await until(lambda: list((tmp_path / "run").glob("embedder-*.sock")))
 
 
 async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:

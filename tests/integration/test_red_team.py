@@ -1,7 +1,5 @@
 """The whole product, a model that obeys whatever it reads, and injections wherever text comes from outside."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Generator

@@ -1,12 +1,10 @@
 """One Redis for several agents: what they share there, and what is left while it is away or refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import select
 
 from task.cli.doctor import results
 from task.dial.request import CallerLimit
@@ -23,7 +20,7 @@ from task.product import opened
 from task.product.health import Health
 from task.settings import Settings
 from task.shared.redis_store import REPLICAS, SHARED, RedisStore
-from task.store import tables
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller
@@ -73,7 +70,9 @@ async def test_clocks_of_agents_that_differ_by_minutes_move_no_limit(tmp_path: P
 
     async with redis_server() as redis, agents(redis) as stores, AsyncExitStack() as stack:
         opened = [
-            await open_store(sqlite_url(tmp_path / str(ahead)), clock=partial(skewed, ahead), chores=False, redis=store)
+            await open_store(
+                StoreOptions(sqlite_url(tmp_path / str(ahead)), clock=partial(skewed, ahead), chores=False, redis=store)
+            )
             for ahead, store in zip((-300, 300), stores, strict=True)
         ]
         for store in opened:
@@ -88,7 +87,7 @@ async def test_when_redis_goes_limits_are_counted_in_the_store_and_it_comes_back
 ) -> None:
     clock = FakeClock()
     async with redis_server() as redis, agents(redis, 1, clock=clock.now) as [shared]:
-        store = await open_store(sqlite_url(tmp_path), chores=False, redis=shared)
+        store = await open_store(StoreOptions(sqlite_url(tmp_path), chores=False, redis=shared))
         assert await store.limits.take("ann", 1) is None
         await redis.stop()
         assert await store.limits.take("ann", 1) is None  # the store has counted none of hers
@@ -151,7 +150,6 @@ async def test_a_redis_that_refuses_is_named_once_and_breaks_nothing(
                 assert await store.take("ann", 1) is None
                 assert await store.hold("here", "me") is None
                 assert await store.get("text") is None
-                assert not await store.mark("listener")
                 await store.put("text", b"content", 60)
             assert store.fault.startswith(named)
     assert [record.message.startswith(named) for record in caplog.records] == [True]
@@ -295,39 +293,6 @@ async def test_a_certificate_is_verified_and_its_authority_can_be_named(tmp_path
         assert (await taken(redis, f"{url}?ssl_ca_certs={foreign.authority}"))[1].startswith(untrusted)
     async with redis_server() as redis:
         assert await taken(redis, redis.url.replace("redis:", "rediss:")) == (None, "Redis does not answer in time")
-
-
-@pytest.mark.fault("search in documents: Redis gone and back")
-async def test_a_listener_at_another_agent_is_noted_in_redis_and_in_the_store_without_it(tmp_path: Path) -> None:
-    clock, url = FakeClock(), sqlite_url(tmp_path)
-    async with redis_server() as redis, agents(redis, 2, clock=clock.now) as shared, AsyncExitStack() as stack:
-        one, other = [await open_store(url, chores=False, redis=store) for store in shared]
-        for store in (one, other):
-            stack.push_async_callback(store.close)
-
-        async def listen() -> None:
-            async with aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
-                async for _ in events:
-                    pass
-
-        async def stored() -> Any:
-            [row] = await one.database.rows(select(tables.runs.c.heard_at).where(tables.runs.c.id == run.run_id))
-            return row.heard_at
-
-        async def noted() -> bool:
-            return await one.runs.seconds_since_listener(run.run_id) < 30
-
-        run = await one.runs.start(OWNER)
-        assert await one.runs.seconds_since_listener(run.run_id) > 1e9
-        listening = asyncio.create_task(listen())
-        await until(noted)
-        assert await stored() is None
-        await redis.stop()
-        await until(stored)
-        await one.runs.poll_requests()
-        assert await noted()
-        await one.runs.finish(run, "finished")
-        await asyncio.wait_for(listening, PATIENT)
 
 
 def person(name: str) -> Caller:

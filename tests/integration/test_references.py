@@ -1,7 +1,5 @@
 """Every error that a person sees has a reference, and the reference stands in the log."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

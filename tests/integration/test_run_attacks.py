@@ -1,7 +1,5 @@
 """`dial-agent run` in a repository that somebody else has prepared, with a coder that does what it is ordered to."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

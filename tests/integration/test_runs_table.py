@@ -1,7 +1,5 @@
 """Which run a request becomes: each row of the table, at the HTTP door."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ from task.runs.table import TABLE
 from tests.support.api_client import LOOKUP, Client, agent, results, waiting
 from tests.support.http_api import Api, said
 from tests.support.replies import Reply
-from tests.support.upstream import broken_off, http_error
+from tests.support.upstream import http_error
 
 MILK, BREAD, DONE = wants("write_note", text="milk"), wants("write_note", text="bread"), says("Done.")
 CALLS = wants("lookup", name="Ann")
@@ -79,10 +77,6 @@ class Scene:
         self.codes = ["k7f3"]
         return await self.approve()
 
-    async def approve_unseen(self) -> Reply:
-        messages = [said("Hi"), said("Hello.", "assistant"), said(f"approve {self.codes[0]}")]
-        return await self.api.post("/v1/chat/completions", {"messages": messages})
-
     async def click(self, decision: str = "approve") -> Reply:
         """Answer on the first card; its run is followed to its end."""
         everything = (await self.api.get("/approvals?waiting=false")).json["approvals"]
@@ -119,11 +113,9 @@ class Scene:
         return reply
 
 
-HALF = broken_off(says("Half ", "a ", "sentence"), chunks=2)
 SCENES: Mapping[tuple[str, str], tuple[str, tuple[Any, ...]]] = {
     ("code", "an unknown code"): ("guess", ()),
     ("code", "several questions"): ("ask_in_two_places approve", (MILK, MILK)),
-    ("code", "a question that the client has not seen"): ("ask approve_unseen", (MILK,)),
     ("word", "no question"): ("word", (DONE,)),
     ("word", "several questions"): ("ask word", (MILK & BREAD,)),
     ("answer", "an expired question"): ("ask_and_wait approve", (MILK,)),
@@ -136,7 +128,6 @@ SCENES: Mapping[tuple[str, str], tuple[str, tuple[Any, ...]]] = {
         "ask approve approve",
         (MILK, http_error(400), DONE),
     ),
-    ("answer", "an answered question, its run broke off"): ("ask approve approve", (MILK, HALF)),
     ("card", "other questions of the run"): ("ask click", (MILK & BREAD,)),
     ("card", "a question"): ("ask click", (MILK, DONE)),
     ("card", "a question of another door"): ("ask_elsewhere click", (MILK,)),

@@ -1,7 +1,5 @@
 """The launcher that stays ready: runs of one process beside each other, and none that outlives it."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os
@@ -15,7 +13,7 @@ from time import monotonic
 import pytest
 
 from task.tools.workspace.commands import Commands, PyRunResult, ShellResult, run_python
-from task.tools.workspace.launcher import _LAUNCHER_PROCESS, Ran, Sandbox, launched
+from task.tools.workspace.launcher import _LAUNCHER_PROCESS, Sandbox, launched
 from task.tools.workspace.root import Workspace
 from tests.support.sandbox_tiers import SAMPLED, WORKING
 
@@ -154,7 +152,7 @@ async def test_a_run_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
 
 async def test_many_runs_leave_no_descriptor_open() -> None:
     policy = {"workdir": "/", "tier": TIER, "limits": {"run_memory": 2**30}}
-    assert await launched(policy, ["true"], PATIENCE, 1000) == Ran(0, "", "")
+    assert await launched(policy, ["true"], PATIENCE, 1000) == ShellResult(True, "", "", 0)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         await launched(policy, ["true"], PATIENCE, 1000)

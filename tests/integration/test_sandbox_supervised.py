@@ -1,7 +1,5 @@
 """The launcher beside a run: limits of all its processes together, its end, protected paths, and some hosts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """What people's code may do runs in every tier, as root, under a uid of its own and as an ordinary user."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """What a person asks of the agent in DIAL Chat; numbered like the platform's validation scenarios."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The search server as a process: access, health, start and end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

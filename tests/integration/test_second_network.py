@@ -1,7 +1,5 @@
 """The agent as docker-compose.yml runs it, entered from another network namespace in each identity mode."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

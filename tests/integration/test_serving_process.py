@@ -1,7 +1,5 @@
 """`dial-agent serve` as a process: what it loads before its port is open, and what it writes into its log."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

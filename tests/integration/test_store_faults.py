@@ -1,7 +1,5 @@
 """Faults of a store: locked, full, damaged, of a newer version, its process killed in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import sys
@@ -14,6 +12,7 @@ from sqlalchemy import Connection
 from task.conversation.messages import assistant, user
 from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.runs.traces import TraceRecorder, TraceStart
+from task.store.access import StoreOptions
 from task.store.store import Store, open_store
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.up import dial_agent
@@ -100,17 +99,15 @@ def store_before_the_first_release(folder: Path, version: str) -> bytes:
 
 
 @pytest.mark.fault("store: a store from before the first release")
-@pytest.mark.parametrize("may_migrate", [True, False])
-async def test_a_store_from_before_the_first_release_is_neither_changed_nor_read(
-    tmp_path: Path, may_migrate: bool
-) -> None:
+@pytest.mark.parametrize("migrate", [True, False])
+async def test_a_store_from_before_the_first_release_is_neither_changed_nor_read(tmp_path: Path, migrate: bool) -> None:
     before = b""
     for version in UNRELEASED:
         before = store_before_the_first_release(tmp_path, version)
         with pytest.raises(StoreVersionError, match=f"version {version}.* back it up, move it away, and start again"):
-            await open_store(sqlite_url(tmp_path), may_migrate=may_migrate)
+            await open_store(StoreOptions(sqlite_url(tmp_path), migrate=migrate))
         assert (tmp_path / "store.db").read_bytes() == before
-    command = ("serve",) if may_migrate else ("store", "migrate")
+    command = ("serve",) if migrate else ("store", "migrate")
     ended = await dial_agent(tmp_path, *command, AGENT_STORE__URL=sqlite_url(tmp_path), AGENT_PORT="0")
     said = [line for line in ended.err.splitlines() if line.startswith("The store was made before")]
     assert (ended.code, len(said), "Traceback" in ended.err) == (2, 1, False), ended.err
@@ -121,7 +118,7 @@ async def test_a_store_from_before_the_first_release_is_neither_changed_nor_read
 async def test_a_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("These are minutes of a meeting.\n" * 200, encoding="utf-8")
     with pytest.raises(StoreUnavailable, match="is not a database"):
-        await open_store(sqlite_url(tmp_path))
+        await open_store(StoreOptions(sqlite_url(tmp_path)))
     assert (tmp_path / "store.db").read_text(encoding="utf-8").startswith("These are minutes")
 
 
@@ -140,7 +137,7 @@ async def test_a_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
 )
 async def test_an_address_that_names_no_database_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="AGENT_STORE__URL") as caught:
-        await open_store(url)
+        await open_store(StoreOptions(url))
     assert "SECRET" not in str(caught.value)
 
 
@@ -174,7 +171,7 @@ async def test_processes_that_start_at_once_make_one_schema_and_one_of_a_newer_v
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(30):
-        stores = await asyncio.gather(*(open_store(sqlite_url(tmp_path)) for _ in range(4)))
+        stores = await asyncio.gather(*(open_store(StoreOptions(sqlite_url(tmp_path))) for _ in range(4)))
     session = await stores[0].sessions.start(OWNER)
     for store in stores:
         assert await store.sessions.get(OWNER, session.session_id) == session
@@ -184,4 +181,4 @@ async def test_processes_that_start_at_once_make_one_schema_and_one_of_a_newer_v
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
     with pytest.raises(StoreUnavailable, match=r"newer version \(9999\)"):
-        await open_store(sqlite_url(tmp_path))
+        await open_store(StoreOptions(sqlite_url(tmp_path)))

@@ -1,7 +1,5 @@
 """The store on a PostgreSQL server: shared by processes, unavailable, full, read-only, and behind TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
@@ -29,9 +27,10 @@ from task.permissions.gate import Grant
 from task.permissions.icerc import ICERC
 from task.runs.replay import divergence, replayed
 from task.runs.traces import TraceRecorder, TraceStart
+from task.store.access import StoreOptions
 from task.store.database import CONNECTIONS, PostgresDatabase, open_database
 from task.store.records import Prompt, SessionFilter
-from task.store.store import Retention, Store, open_store
+from task.store.store import Store, open_store
 from task.tools.toolbox import Pending
 from tests.support.certificates import Certificate, certificate
 from tests.support.postgres_server import PostgresServer, postgres_server
@@ -70,7 +69,7 @@ async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit
             other.runs.append_event(late.run_id, "text", text="a word")
             await anext(events)  # a listener at the process whose clock is behind
             await other.runs.poll_requests()
-            assert await other.runs.seconds_since_listener(late.run_id) < 20
+            assert other.runs.seconds_since_listener(late.run_id) < 20
         left = [await store.limits.take("ann", 4) for store in (one, other, one, other, one)]
         assert [seconds is None for seconds in left] == [True] * 4 + [False]
         for store, item in ((one, run), (other, late)):
@@ -100,7 +99,7 @@ async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: 
 
 @pytest.mark.fault("store: several processes that start at once")
 async def test_processes_that_start_at_once_make_one_schema(server: PostgresServer) -> None:
-    stores = await asyncio.gather(*(open_store(server.url) for _ in range(5)))
+    stores = await asyncio.gather(*(open_store(StoreOptions(server.url)) for _ in range(5)))
     session = await stores[0].sessions.start(OWNER)
     for store in stores:
         assert await store.sessions.get(OWNER, session.session_id) == session
@@ -142,7 +141,7 @@ async def test_an_answer_under_way_waits_for_a_database_that_restarts_and_asks_o
         approvals = RunApprovals(store, rules, OWNER, session_id, run.run_id)
         for visit in (
             approvals.state,
-            lambda: approvals.ask([question], session_id, ""),
+            lambda: approvals.ask([question], session_id),
             lambda: approvals.save([grant]),
         ):
             caplog.clear()
@@ -406,9 +405,9 @@ async def test_a_server_that_refuses_or_is_not_there_is_named(server: PostgresSe
         (f"{server.url}?sslmode=require", "does not offer TLS"),
     ):
         with pytest.raises(StoreUnavailable, match=named) as caught:
-            await open_store(wrong, patience=2)
+            await open_store(StoreOptions(wrong, patience=2))
         assert "SECRET" not in str(caught.value)
-    async with opened(f"{server.url}?sslmode=prefer", retention=Retention(sessions=1, traces=1)) as store:
+    async with opened(f"{server.url}?sslmode=prefer", sessions=1, traces=1) as store:
         for _ in range(3):
             await store.sessions.start(OWNER)
             await traced(store, says("hi"))
@@ -419,4 +418,4 @@ async def test_a_server_that_refuses_or_is_not_there_is_named(server: PostgresSe
             connection = await asyncpg.connect(server.url)
             stack.push_async_callback(connection.close)
         with pytest.raises(StoreUnavailable, match="does not answer"):
-            await open_store(server.url, patience=2)
+            await open_store(StoreOptions(server.url, patience=2))

@@ -1,11 +1,10 @@
 """Agents of two versions on one store: one version apart they work together, two apart the later one is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
@@ -163,7 +162,7 @@ async def test_a_clock_five_minutes_off_is_named_and_approvals_end_by_the_stores
         assert f"this machine's clock is 300 s {direction} the store's" in sentence
         assert await right.processes.disagreements() == ()
     services, profile = opened_product(Settings.model_validate({"store": {"url": server.url}}), tools=())
-    services.store.clock = shifted
+    services.store.options = replace(services.store.options, clock=shifted)
     try:
         assert abs(profile.rules.clock() - time.time() - seconds) < 60
         await services.store.get()

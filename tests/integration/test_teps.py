@@ -1,7 +1,5 @@
 """TEPS on its own, as the framework's reference uses it: tools under their documented names, and questions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
@@ -285,7 +283,7 @@ def test_commands_run_in_the_folder_of_the_settings(project: Path, teps: Teps) -
     ("settings", "words"),
     [
         ({"alowed_tools": []}, "allowed_tools"),
-        ({"tool_timeout": "soon"}, "milliseconds"),
+        ({"tool_timeout": "soon"}, "tool_timeout"),
         ({"bash": {"working_directory": "/nowhere"}}, "there is no folder /nowhere"),
         ({"bash": {"working_directory": ".."}}, "there is no folder .."),
         ({"bash": {"blocked_commands": ["a | b"]}}, "no command begins with"),

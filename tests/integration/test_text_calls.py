@@ -1,7 +1,5 @@
 """Calls that models write into their text, through a real server and the gate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -56,7 +54,7 @@ class DecisionsSeen(LoopObserver):
 
 async def decided(model: ChatModel, messages: list[Message]) -> Decision:
     tools = [answering("search", "found", tool_effects=SEARCHES), answering("send_mail", "sent", tool_effects=CHANGES)]
-    gate = PolicyGate(DEFAULT_POLICY, Grants(lambda: 0.0), PermissionMode.DEFAULT, "anna", "c", lambda: 0.0)
+    gate = PolicyGate(DEFAULT_POLICY, Grants(lambda: 0.0), PermissionMode.DEFAULT, "anna", "c")
     seen = DecisionsSeen()
     await ToolLoop(model, Toolbox(tools, gate), observer=seen).run(messages, RecordingChoice(), CALLER)
     return seen.decisions[0]

@@ -1,7 +1,5 @@
 """One function as a tool: every provider and an MCP client get the schema that `dial-agent tools --format` prints."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal

@@ -1,15 +1,12 @@
 """Rules, settings and traces know a tool by one name at every door, whichever name a door or a setting gives it."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from task.cli.tools import list_with_servers, show
+from task.cli.tools import Inspection, list_with_servers, show
 from task.llm.scripted import says, wants
 from task.settings import Settings
 from tests.support.http_api import Api, http_api, said
@@ -80,9 +77,9 @@ async def test_the_list_of_tools_names_the_alias_beside_the_tool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings.model_validate({"tool_paths": [search_tool(tmp_path)]})
-    aliases = {tool["name"]: tool["aliases"] for tool in (await list_with_servers(settings))[0]}
+    aliases = {tool["name"]: tool["aliases"] for tool in (await list_with_servers(Inspection(settings)))[0]}
     assert (aliases[SEARCH], aliases["calculator"], ALIAS in aliases) == ([ALIAS], [], False)
-    await asyncio.to_thread(show, settings, False)
+    await show(settings)
     assert f"also {ALIAS}" in capsys.readouterr().out
 
 

@@ -1,7 +1,5 @@
 """The companions as toolsets of Core: core_config/config.json leads other applications to them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

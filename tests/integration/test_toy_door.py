@@ -1,7 +1,5 @@
 """A new front door needs the product and its runs alone: it streams, asks, stops, and goes on after a kill."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

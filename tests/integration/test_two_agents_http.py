@@ -1,7 +1,5 @@
 """Two agents on one PostgreSQL, and two workers on one SQLite file, are one agent to every client of either."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

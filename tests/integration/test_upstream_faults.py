@@ -1,7 +1,5 @@
 """Every fault of an upstream ends as one clear error that blames what failed, or a valid message, in both backends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """How the web page is served, and what its policy forbids."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Searching: against a site that answers, has nothing, refuses, or looks different."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Several workers behind one port: one dies and is replaced, all are drained together, and a request counts once."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

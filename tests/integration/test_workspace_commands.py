@@ -1,7 +1,5 @@
 """Commands and Python in a workspace: the documented results, what of their effects stays inside, what they read."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os
@@ -149,7 +147,7 @@ async def test_what_a_command_leaves_in_its_scratch_folder_is_removed(commands: 
     await commands.run(
         f'cd $HOME && mkdir locked && ln -s {outside} locked/link && chmod 500 locked; python3 -c "{deep}"'
     )
-    scratch = commands.scratch.path
+    scratch = commands.scratch
     await commands.close()
     assert not scratch.exists()
     assert outside.stat().st_mode & 0o777 == 0o640
@@ -212,7 +210,7 @@ async def test_pytest_and_a_snippet_run_and_leave_nothing_in_the_workspace(comma
     assert (done.ok, done.code) == (False, 1)
     assert "raise ValueError(answer)" in done.stderr
     assert [path.name for path in folder.iterdir()] == ["test_a.py"]
-    assert list(commands.scratch.path.glob("snippet*")) == []
+    assert list(commands.scratch.glob("snippet*")) == []
 
 
 @pytest.mark.fault("workspace: no sandbox on this machine")

@@ -1,7 +1,5 @@
 """Workspaces in the HTTP API and DIAL: only for the owners an operator names, through the same gate as a coding run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import aiohttp
@@ -21,7 +19,7 @@ def offered(received: Received) -> set[str]:
 
 
 def writing(received: Received) -> Reply:
-    """Writes what the person asks for, and reports the result."""
+    """Writes what the user asks for, and reports the result."""
     last = received.messages[-1]
     if last["role"] == "tool":
         return says("Result: ", str(last["content"]))

@@ -1,7 +1,5 @@
 """These tests need a real sidecar with the components of this folder at DAPR_GRPC_ENDPOINT; else none is collected."""
 
-from __future__ import annotations
-
 from tests.support.isolation import OUTSIDE
 
 PROVIDER_PORT, AGENT_PORT = 45871, 45872  # as the components have them

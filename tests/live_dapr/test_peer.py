@@ -1,7 +1,5 @@
 """A real Dapr sidecar: the peer of the other tests does what it does, and it carries our requests to their end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +29,7 @@ from tests.support.documented import tool_calling_examples
 from tests.support.http_api import NOWHERE
 from tests.support.upstream import Received, hanging, http_error, openai_upstream
 
-pytestmark = [pytest.mark.live_dapr, pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live_dapr, pytest.mark.system]
 
 COMPONENTS = {"provider": "conversation.openai"}
 PARAMETERS = {"type": "object", "properties": {"b": {"type": "integer", "minimum": 1}, "a": {"type": "string"}}}

@@ -1,7 +1,5 @@
 """These tests need a real Ollama, named by OLLAMA_HOST; where none answers there is nothing here to collect."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from typing import Any

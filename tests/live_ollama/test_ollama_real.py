@@ -1,7 +1,5 @@
 """A real Ollama: what it does with our requests, which the peer of the other tests only imitates."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any

@@ -1,7 +1,5 @@
 """A real Ollama through the product's model of it: loading is waited for, the cache is hit, decisions are right."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -17,7 +15,7 @@ from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.ollama_request import chat_body
 from task.llm.transport import Retries, new_session
 from task.local.model.prompt import predicted_prefix
-from task.local.model.small_model import SizedOllamaModel, is_small
+from task.product.backends import SizedOllamaModel
 from tests.live_ollama.conftest import ADDRESS, MODEL
 from tests.support.local_tools import DEFAULT_TOOLS
 
@@ -67,7 +65,7 @@ async def test_the_second_turn_reads_only_what_is_new(server: OllamaServer) -> N
 
 
 async def test_of_forty_fresh_questions_a_small_model_decides_thirty_four_right(server: OllamaServer) -> None:
-    if not is_small(await server.model(str(MODEL))):
+    if not (await server.model(str(MODEL))).is_small:
         pytest.skip(f"{MODEL} is no small model")
     model = SizedOllamaModel(server, str(MODEL))
     verdicts = [await verdict(model, prompt, DEFAULT_TOOLS) for prompt in PROMPTS]

@@ -1,7 +1,5 @@
 """These tests need the real model; without it there is nothing here to collect."""
 
-from __future__ import annotations
-
 from task.cli.model_choice import embedded_model
 from task.settings import load_settings
 from tests.support.isolation import OUTSIDE

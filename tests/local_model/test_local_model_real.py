@@ -1,11 +1,8 @@
 """The real model of this machine: its decisions, its speed, and scenarios through the whole product."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -27,7 +24,7 @@ from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT
 
 pytestmark = [pytest.mark.local_model, pytest.mark.system, pytest.mark.timeout(3600)]
 SETTINGS = load_settings(environ=OUTSIDE)
-MODEL = replace(embedded_model(SETTINGS), queue=0)
+MODEL = embedded_model(SETTINGS)
 
 STEPS = (  # questions about the sales below, and what the answer must contain
     ("What is 15% of the total sales?", "1,215"),
@@ -69,7 +66,7 @@ async def test_a_client_that_disconnects_stops_generation_at_once_and_reading_af
     """While it reads, llama.cpp checks for disconnected clients once a second, and finishes the started batch."""
     async with ModelProcess(MODEL, print) as process:
         chat = process.chat
-        await chat.read([predicted_prefix()])
+        await listened(chat.stream([predicted_prefix()], (), ModelOptions(max_tokens=1)))
         works = psutil.Process(process.pid)
         listening = asyncio.create_task(listened(chat.stream([user(question)], (), ModelOptions())))
         await until_busy(works)

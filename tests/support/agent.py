@@ -1,7 +1,5 @@
 """The real agent on a loopback port: in the test's own process, or as `dial-agent serve` in a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Mapping

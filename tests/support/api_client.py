@@ -1,7 +1,5 @@
 """A client of `/v1/chat/completions` with its own tool, and an agent with a tool that needs approval."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

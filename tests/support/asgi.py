@@ -1,7 +1,5 @@
 """An ASGI application under the real web server, on a loopback port of the test's own process."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator

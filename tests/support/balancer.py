@@ -1,7 +1,5 @@
 """The sample configurations under a real nginx, in front of agents or interpreters on the loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping

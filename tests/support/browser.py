@@ -1,7 +1,5 @@
 """A person's browser: Debian's chromium, driven through Playwright, that reaches nothing but loopback."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

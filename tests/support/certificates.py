@@ -1,7 +1,5 @@
 """Certificates for servers on this machine, made with the `openssl` command and signed by an authority of the test."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 The templates use nothing of Helm's language but values, the release and `toJson`; anything else is refused here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

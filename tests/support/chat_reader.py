@@ -1,7 +1,5 @@
 """Reads answers as DIAL Chat does: merges chunks by index, keeps content and state, sends back nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -89,7 +87,7 @@ class ChatReader:
         self._key = {"Api-Key": api_key}
 
     async def upload(self, name: str, content: bytes, content_type: str, *, by_program: bool = False) -> dict[str, Any]:
-        """Put a file into the person's bucket and give the attachment that the chat would send.
+        """Put a file into the user's bucket and give the attachment that the chat would send.
 
         The chat takes files of the types that the application's listing declares only, a program others too.
         """
@@ -120,7 +118,7 @@ class ChatReader:
             assert response.status == 200, await response.text()
 
     async def ask(self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None) -> Answer:
-        """Send the next message of the person and read the answer to its end."""
+        """Send the next message of the user and read the answer to its end."""
         return [answer async for answer in self.watch(text, *attachments, stream=stream, form_value=form_value)][-1]
 
     async def press(self, button: str, answer: Answer, **fields: Any) -> Answer:
@@ -139,8 +137,7 @@ class ChatReader:
     async def again(self) -> Answer:
         """Regenerate the last answer, as the chat's button does: the same messages, without that answer."""
         self.messages.pop()
-        answers = [answer async for answer in self._watch(stream=True)]
-        return answers[-1]
+        return [answer async for answer in self._watch(stream=True)][-1]
 
     async def watch(
         self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None
@@ -216,8 +213,6 @@ def _read_block(answer: Answer, body: bytes) -> None:
 
 
 @asynccontextmanager
-async def chat_reader(
-    base_url: str, api_key: str, deployment: str = "general-purpose-agent"
-) -> AsyncGenerator[ChatReader]:
+async def chat_reader(base_url: str, api_key: str) -> AsyncGenerator[ChatReader]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
-        yield ChatReader(session, base_url, api_key, deployment)
+        yield ChatReader(session, base_url, api_key, "general-purpose-agent")

@@ -1,7 +1,5 @@
 """A clock that only moves when a test moves it."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from itertools import count

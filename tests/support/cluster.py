@@ -1,7 +1,5 @@
 """Agents as replicas on one PostgreSQL and one Redis behind one nginx, and what may happen to each of them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from tests.support.balancer import balancer
 from tests.support.ports import free_port
@@ -107,23 +106,23 @@ class Replica:
 
     async def kill(self) -> None:
         """End it without a chance to tidy up."""
-        assert self.process is not None
-        if self.process.returncode is None:
-            self.process.kill()
-        await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+        await self._ended_by(signal.SIGKILL)
 
     async def stop(self) -> None:
         """Let it end as a roll-out does."""
-        assert self.process is not None
-        if self.process.returncode is None:
-            self.process.terminate()
-        await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+        await self._ended_by(signal.SIGTERM)
 
     def freeze(self) -> None:
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
         self._signal(signal.SIGCONT)
+
+    async def _ended_by(self, number: int) -> None:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
 
     def _signal(self, number: int) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -142,7 +141,7 @@ class Cluster:
 
     async def keys(self, owners: Sequence[str]) -> list[str]:
         """A new key of each owner."""
-        store = await open_store(self.postgres.url, chores=False)
+        store = await open_store(StoreOptions(self.postgres.url, chores=False))
         try:
             return [(await store.keys.create(owner))[1] for owner in owners]
         finally:
@@ -155,9 +154,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(
-    folder: Path, variables: Mapping[str, str], replicas: int = 3, clocks: tuple[int, ...] = ()
-) -> AsyncGenerator[Cluster]:
+async def cluster(folder: Path, variables: Mapping[str, str], clocks: tuple[int, ...] = ()) -> AsyncGenerator[Cluster]:
     """Everything started. `variables` are further settings of the agents, `clocks` the seconds their clocks are off.
 
     Each replica reaches the database through a proxy of its own.
@@ -168,7 +165,7 @@ async def cluster(
         postgres = await stack.enter_async_context(postgres_server("-c", f"max_connections={CONNECTIONS}"))
         redis = await stack.enter_async_context(redis_server())
         made = Cluster(folder, f"http://127.0.0.1:{port}", postgres, redis)
-        for number in range(replicas):
+        for number in range(3):
             proxy = await stack.enter_async_context(stalling_proxy(postgres.port))
             settings = {
                 "AGENT_STORE__URL": postgres.url.replace(f":{postgres.port}/", f":{proxy.port}/"),

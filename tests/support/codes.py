@@ -1,10 +1,8 @@
 """The codes of a question as a person reads them."""
 
-from __future__ import annotations
-
 import re
 
-from task.conversation.inputs import codes_in
+from task.approvals.approvals import codes_in
 
 
 def codes_shown(question: str) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """A coding run as a person starts it: a project's folder, the command in a process, Ollama as the model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

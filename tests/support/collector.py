@@ -1,7 +1,5 @@
 """An OpenTelemetry collector on a free loopback port, which keeps the spans it is sent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

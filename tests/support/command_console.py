@@ -6,8 +6,6 @@ async with talking(tmp_path, says("Hi.")) as console:
     console.upstream.requests               what its model got
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping

@@ -1,7 +1,5 @@
 """docker-compose.yml as Docker Compose reads it: variables filled in from .env, and what a container then gets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """`confined_fork.py POLICY PROGRAM.py ARGUMENT…`: run a Python program in a fork that enters the sandbox by itself."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import select

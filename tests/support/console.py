@@ -9,8 +9,6 @@ async with openai_upstream(*script) as upstream, console(tmp_path, **openai(upst
     person.window                                           the terminal: tests.support.terminal
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from task.conversation.messages import Message
-from task.runs.events import RunState, state_of
+from task.runs.request import RunState, state_of
 from task.store.records import Approval, Run
 from task.store.store import Store
 from tests.support.ollama import MODEL
@@ -103,7 +101,7 @@ class Person:
         store = await self.opened()
         state = state_of(run, [event async for event in store.runs.events_after(OWNER, run.run_id)])
         assert state is not None, "the run has no events"
-        self.session_id = state.session_id or ""
+        self.session_id = state.run.session_id or ""
         messages = (await store.sessions.get(OWNER, self.session_id)).messages
         approvals = await store.approvals.list(OWNER, run_id=run.run_id)
         made = [call.function for message in messages[state.start : state.end] for call in message.tool_calls]

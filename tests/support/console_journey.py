@@ -1,7 +1,5 @@
 """One conversation at the console, with everything a person meets there; pictures of it are in docs/console.md."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping

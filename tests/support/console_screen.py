@@ -5,8 +5,6 @@ ask [SECONDS]    a card; its answer is printed, and it is answered elsewhere onc
 anything else    is printed as Python writes it
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -23,8 +21,7 @@ PACE = 0.005
 
 def main(settings: dict[str, Any]) -> None:
     ui = UserInterfaceManager(settings)
-    ui.commands = {"/help": "Show help", "/quit": "Leave"}
-    ui.complete = lambda text: [name for name in ui.commands if text.startswith("/") and name.startswith(text)]
+    ui.complete = lambda text: [name for name in ("/help", "/quit") if text.startswith("/") and name.startswith(text)]
     ui.status = lambda: "the line of status"
     ui.during_turn = lambda text: ui.display_system_message(f"at once {text}")
     ui.history_file = Path("history")

@@ -1,7 +1,5 @@
 """A plain HTTP client for Core's files that returns every answer as it is, errors too."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

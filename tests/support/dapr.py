@@ -10,8 +10,6 @@ An answer is a `Reply`, or the peer's own: `answer({"text": "…", "calls": […
 choice, `refusal(429, "…")`, `HANGS`, or `{"error": "…"}` in the words of a component.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping

@@ -1,7 +1,5 @@
 """The component `conversation.openai`: what it sends to its endpoint, and what it makes of the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

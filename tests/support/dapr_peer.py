@@ -12,12 +12,10 @@ What OpenAI refuses is refused here: results without their call, calls without a
 see `tests.support.dapr`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -65,7 +63,7 @@ class Peer:
     prompts: list[Content] = field(default_factory=list[Content])
     stopped: list[str] = field(default_factory=list[str])
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    ids: count[int] = field(default_factory=lambda: count(1))
+    ids: Iterator[int] = field(default_factory=lambda: count(1))
 
     def state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("requests", "prompts", "stopped")}

@@ -1,7 +1,5 @@
 """A model's turns in conversations about documents: it reads files, searches, answers from excerpts and results."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Compare a documented name with the code: every difference is one sentence."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -48,7 +46,8 @@ def _differences(name: str, entry: Entry) -> Iterator[str]:
         case "property":
             yield from _property(documented, member, entry)
         case "attribute":
-            yield from _attribute(documented, member)
+            if not hasattr(documented, member) and member not in _assigned(documented):
+                yield "no method assigns it and the class does not declare it"
         case kind:
             yield f"{name} has the unknown kind {kind}"
 
@@ -104,11 +103,6 @@ def _property(documented: type[Any], member: str, entry: Entry) -> Iterator[str]
     inspect.getattr_static(documented, member)
     if "value" in entry and (found := getattr(_instance(documented), member)) != entry["value"]:
         yield f"it is {found!r}, documented is {entry['value']!r}"
-
-
-def _attribute(documented: type[Any], member: str) -> Iterator[str]:
-    if not hasattr(documented, member) and member not in _assigned(documented):
-        yield "no method assigns it and the class does not declare it"
 
 
 def _assigned(documented: type[Any]) -> set[str]:

@@ -1,7 +1,5 @@
 """Documents made by code; files, readers and stores of the document search that stay in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

@@ -1,7 +1,5 @@
 """A process that answers in a session until a test kills it: `python dying_run.py URL` prints the ids when ready."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from contextlib import aclosing
@@ -9,15 +7,17 @@ from contextlib import aclosing
 from task.conversation.messages import FunctionCall, ToolCall, assistant, user
 from task.llm.base import Usage
 from task.runs.traces import TraceRecorder, TraceStart
+from task.store.access import StoreOptions
+from task.store.records import new_id
 from task.store.store import open_store
 from tests.support.stores import OWNER
 
 
 async def main(url: str) -> None:
-    store, looker = await open_store(url), await open_store(url)
+    store, looker = await open_store(StoreOptions(url)), await open_store(StoreOptions(url))
     session = await store.sessions.start(OWNER)
     question = user("What is it?")
-    trace_id = await store.traces.new_id()
+    trace_id = new_id("trace", 12)
     run = await store.runs.start(OWNER, session=session, messages=[question], trace_id=trace_id)
     observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m", asked=(question,)), trace_id)
     observer.model_answered(assistant("I was", [ToolCall("c", FunctionCall("look"))]), Usage(5, 1), 0.1)

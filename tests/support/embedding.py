@@ -1,7 +1,5 @@
 """Vectors without a model: texts that share words are close to each other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from zlib import crc32

@@ -1,7 +1,5 @@
 """An OpenAI-compatible `/embeddings` on loopback whose vectors count words, and whose faults a test sets."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import AsyncGenerator, Callable

@@ -1,7 +1,5 @@
 """Find the regular expressions of the product, and texts that they take longest for."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
@@ -19,8 +17,6 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("task", "mcp_servers")
 CALLS = frozenset({"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"})
 FILLER = "a0 \n._-:/<>[]()\"'`*#|,=&$\\"
-
-
 REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
 SPELLED = (codes.LITERAL, codes.RANGE)
 

@@ -1,7 +1,5 @@
 """Foreign interpreter servers: `python -m tests.support.foreign_interpreter PORT plain|echo|other`."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

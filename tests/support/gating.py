@@ -1,7 +1,5 @@
 """Calls and conversations as the gate sees them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,13 +51,13 @@ def turn(name: str, arguments: Mapping[str, Any], result: str, call_id: str = ""
     return [assistant(None, [call]), tool_message(call, result)]
 
 
-def after_search(text: str = "Some page.", asked: str = "Look it up") -> list[Message]:
+def after_search(text: str = "Some page.") -> list[Message]:
     """A conversation in which text from the web stands."""
-    return [user(asked), *turn("search", {"query": "it"}, text)]
+    return [user("Look it up"), *turn("search", {"query": "it"}, text)]
 
 
 def gate(
     policy: Policy = DEFAULT_POLICY, *, mode: PermissionMode = PermissionMode.DEFAULT, grants: Grants | None = None
 ) -> PolicyGate:
     now = FakeClock(1_000).now
-    return PolicyGate(policy, grants or Grants(now), mode, "anna", "c1", now)
+    return PolicyGate(policy, grants or Grants(now), mode, "anna", "c1")

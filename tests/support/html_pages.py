@@ -1,7 +1,5 @@
 """HTML documents and the Markdown expected from each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 SCENARIO_7 = (

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from task.settings import Settings
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from tests.support.agent import running_agent
 from tests.support.replies import Reply
@@ -80,7 +81,7 @@ async def http_api(*items: Item, tmp_path: Path, then: Item | None = None, **set
 async def key_of(owner: str, tmp_path: Path, *, operator: bool = False) -> str:
     """A new key in the store of the agent whose data are in `tmp_path/agent`."""
     (tmp_path / "agent").mkdir(exist_ok=True)
-    store = await open_store(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False)
+    store = await open_store(StoreOptions(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False))
     try:
         return (await store.keys.create(owner, operator=operator))[1]
     finally:

@@ -1,7 +1,5 @@
 """An image deployment like DIAL's adapters: it stores its picture with the key of the request."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import zlib
@@ -18,18 +16,13 @@ NAME = "dall-e-3"
 REVISED = "A cheerful tabby cat in round sunglasses, photographed at noon"
 
 
-def png(width: int = 2, height: int = 2) -> bytes:
-    """A whole grey PNG."""
-
-    def part(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress(b"".join(b"\0" + b"\x80" * width for _ in range(height)))
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", rows) + part(b"IEND", b"")
+def _part(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-PNG = png()
+_HEADER = struct.pack(">IIBBBBB", 2, 2, 8, 0, 0, 0, 0)
+_ROWS = zlib.compress(b"\0\x80\x80" * 2)
+PNG = b"\x89PNG\r\n\x1a\n" + _part(b"IHDR", _HEADER) + _part(b"IDAT", _ROWS) + _part(b"IEND", b"")
 
 
 @dataclass(slots=True)

@@ -1,7 +1,5 @@
 """An agent and people's chats with it in the test's own process: no network, a clock that the test sets."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -129,7 +127,7 @@ class Chat:
         return choice
 
     def edit(self, position: int, text: str) -> None:
-        """Edit a message of the person; the chat drops everything after it."""
+        """Edit a message of the user; the chat drops everything after it."""
         del self.messages[position:]
         self._add(text, None)
 

@@ -1,7 +1,5 @@
 """The real Python interpreter server as a process of its own, with real kernels in the sandbox."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

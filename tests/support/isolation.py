@@ -1,7 +1,5 @@
 """Keep the machine that runs the tests out of them: its user's home, settings, terminal and running services."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -14,9 +14,6 @@ Every request for an answer is a line in `FILE.requests`. When a client disconne
 written.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import os
 import sys
@@ -33,11 +30,8 @@ PROGRAM = (sys.executable, str(Path(__file__)))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    for option in ("--model", "--runtime", "--context", "--threads"):
-        parser.add_argument(option, required=True)
-    options = parser.parse_args()
-    file = Path(options.model)
+    model, *_ = sys.argv[1:]
+    file = Path(model)
     script = json.loads(file.read_bytes()[4:])
     if "fails" in script:
         sys.exit(script["fails"])

@@ -1,7 +1,5 @@
 """The default tools' schemas as a small model's backend receives them, in the order in which the product lists them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from task.llm.base import ToolSchema

@@ -1,7 +1,5 @@
 """The addresses that Markdown readers would load or follow in a text."""
 
-from __future__ import annotations
-
 import html
 import re
 

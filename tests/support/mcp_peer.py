@@ -3,8 +3,6 @@
 Every call leaves a line in the file NOTES, so that a test sees what really reached the server.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

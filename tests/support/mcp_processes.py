@@ -1,7 +1,5 @@
 """MCP servers as processes of their own, on free loopback ports, to be stopped, killed and restarted."""
 
-from __future__ import annotations
-
 import base64
 import os
 import socket
@@ -93,9 +91,3 @@ def search_server(
 def foreign_interpreter(kind: str) -> AbstractContextManager[ServerProcess]:
     """A server of `tests.support.foreign_interpreter`."""
     return _running("tests.support.foreign_interpreter", "{port}", kind)
-
-
-def notes(folder: Path) -> list[str]:
-    """What reached the peer so far."""
-    file = folder / "notes.txt"
-    return file.read_text().splitlines() if file.exists() else []

@@ -1,7 +1,5 @@
 """Misbehaving ends of a connection: a server written by hand, and a cable that breaks when a test cuts it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

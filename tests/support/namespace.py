@@ -1,7 +1,5 @@
 """A second network namespace, joined to this machine as docker joins a container: by a veth pair. Needs root."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -49,7 +47,8 @@ async def second_network() -> AsyncGenerator[Namespace]:
     holder = await asyncio.create_subprocess_exec("unshare", "--net", "cat", stdin=asyncio.subprocess.PIPE)
     try:
         subnet, outer, inner = PREFIX.format(os.getpid() % 256), f"ve{os.getpid()}a", f"ve{os.getpid()}b"
-        await _unshared(holder.pid)
+        own = os.readlink("/proc/self/ns/net")
+        await until(lambda: os.readlink(f"/proc/{holder.pid}/ns/net") != own)
         enter = ("nsenter", "--target", str(holder.pid), "--net")
         await _run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", str(holder.pid))
         await _run("ip", "address", "add", f"{subnet}.1/24", "dev", outer)
@@ -60,11 +59,6 @@ async def second_network() -> AsyncGenerator[Namespace]:
     finally:
         holder.kill()
         await holder.wait()
-
-
-async def _unshared(pid: int) -> None:
-    own = os.readlink("/proc/self/ns/net")
-    await until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own)
 
 
 async def _run(*command: str, given: str = "") -> str:

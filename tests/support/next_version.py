@@ -1,7 +1,5 @@
 """The product as a later version of it would be: its tables are some additive migrations ahead of those here."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The product with a tool that writes, and a model that wants to use it: somebody has to approve each note."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A chat in the test's own process with a tool that writes, which somebody has to approve, and one that reads."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -8,8 +8,6 @@
 An answer is a `Reply`, or the wire's own parts: `answer({"text": "half"}, {"error": "…"}, bytes_per_write=1)`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

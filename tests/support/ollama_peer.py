@@ -10,14 +10,13 @@ here, and a prompt beyond the context is refused, as the server does for a reque
 Tests script it over `/peer/…`; see `tests.support.ollama`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
@@ -56,7 +55,7 @@ class Peer:
     loads: list[list[Any]] = field(default_factory=list[list[Any]])
     stopped: list[int] = field(default_factory=list[int])
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    ids: count[int] = field(default_factory=lambda: count(1))
+    ids: Iterator[int] = field(default_factory=lambda: count(1))
 
     def state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("requests", "prompts", "loads", "stopped")}

@@ -1,7 +1,5 @@
 """The kernels' Python where every user of this machine may read it: installations under a home folder are closed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

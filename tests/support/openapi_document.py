@@ -1,7 +1,5 @@
 """Validate answers by the OpenAPI document: they have every described field and no other."""
 
-from __future__ import annotations
-
 import re
 from copy import deepcopy
 from typing import Any

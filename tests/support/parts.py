@@ -1,7 +1,5 @@
 """A model's answer as plain parts, which every model peer in a process of its own can be sent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from task.errors import ProviderError

@@ -1,7 +1,5 @@
 """PDFs made by code, each with its expected text."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Callable, Sequence
@@ -39,9 +37,9 @@ def drawn(*pages: Draw, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def lines(texts: Sequence[str], *, x: float = 50, top: float = 800, font: str = "Helvetica") -> Draw:
+def lines(texts: Sequence[str], *, x: float = 50, top: float = 800) -> Draw:
     def draw(canvas: Any) -> None:
-        canvas.setFont(font, 11)
+        canvas.setFont("Helvetica", 11)
         for number, text in enumerate(texts):
             canvas.drawString(x, top - 14 * number, text)
 
@@ -70,14 +68,14 @@ def ruled(rows: Sequence[Sequence[Any]], *more: tuple[Any, ...]) -> Flowable:
     return Table([list(row) for row in rows], style=TableStyle([("GRID", (0, 0), (-1, -1), 0.5, colors.black), *more]))
 
 
-def boxed(rows: Sequence[Sequence[str]], *, width: float = 90, height: float = 18) -> Draw:
+def boxed(rows: Sequence[Sequence[str]], *, width: float = 90) -> Draw:
     """A table whose every cell is a rectangle of its own, as office programs draw them."""
 
     def draw(canvas: Any) -> None:
         for down, row in enumerate(rows):
             for across, text in enumerate(row):
-                x, y = 50 + across * width, 700 - down * height
-                canvas.rect(x, y, width, height)
+                x, y = 50 + across * width, 700 - down * 18
+                canvas.rect(x, y, width, 18)
                 canvas.drawString(x + 4, y + 5, text)
 
     return draw
@@ -163,7 +161,7 @@ def blank(canvas: Any) -> None:
     canvas.setFont("Helvetica", 11)
 
 
-def plain_pdf(objects: Sequence[bytes], *, trailer: bytes = b"/Root 1 0 R") -> bytes:
+def plain_pdf(objects: Sequence[bytes]) -> bytes:
     """A PDF of these objects, numbered from 1, uncompressed, with a correct cross-reference table."""
     content, places = b"%PDF-1.7\n", list[int]()
     for number, body in enumerate(objects, 1):
@@ -171,7 +169,7 @@ def plain_pdf(objects: Sequence[bytes], *, trailer: bytes = b"/Root 1 0 R") -> b
         content += b"%d 0 obj\n%s\nendobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
     head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    end = b"trailer\n<<%s/Size %d>>\nstartxref\n%d\n%%%%EOF\n" % (trailer, len(objects) + 1, len(content))
+    end = b"trailer\n<</Root 1 0 R/Size %d>>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, len(content))
     return content + head + table + end
 
 

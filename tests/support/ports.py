@@ -1,7 +1,5 @@
 """Ports of this machine: one that nothing listens at, and whether something does."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

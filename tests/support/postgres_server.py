@@ -1,7 +1,5 @@
 """A real PostgreSQL on a free loopback port, in a folder of its own, that can be stopped and started again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The product as people meet it: a model's upstream, local Core, the agent, and a person's chat, all on loopback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

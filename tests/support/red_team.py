@@ -1,7 +1,5 @@
 """The whole product before an obedient model: local Core, agent, interpreter, MCP tools, a canary, all on loopback."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator

@@ -1,7 +1,5 @@
 """The part of Redis that the index store uses, in the test's own process: GET, SET with EX, DEL over RESP3."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress

@@ -1,14 +1,12 @@
 """A real Redis on a free loopback port, in memory only, that can be stopped and started again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from signal import SIGCONT, SIGSTOP
 
-from tests.support.ports import free_port
+from tests.support.ports import free_port, listens
 
 
 @dataclass
@@ -30,15 +28,8 @@ class RedisServer:
             *self.options, stdout=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         async with asyncio.timeout(20):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                except OSError:
-                    await asyncio.sleep(0.01)
-                    continue
-                writer.close()
-                await writer.wait_closed()
-                return
+            while not await listens(self.port):
+                await asyncio.sleep(0.01)
 
     @contextmanager
     def frozen(self) -> Generator[None]:

@@ -1,7 +1,5 @@
 """What a server has answered, errors too, as tests read it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -12,12 +12,10 @@ A YAML file holds a list of conversations:
               breaks: the server is gone            # optional: the provider's error that interrupts the answer
           tool_calls: [{tool: calculator, arguments: {expression: 25*47}}]         # expected, in order
           answer: "1175"                                                           # expected
-          waits: [write_note]                  # optional: the tools whose calls the person is then asked about
+          waits: [write_note]                  # optional: the tools whose calls the user is then asked about
 
 `tests/contract/matrix/projection.py` says what else a turn of its conversations has.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-in for DuckDuckGo's HTML page, in the shape of its markup; it knows only monuments and invented places."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -57,6 +55,7 @@ def _block(title: str, link: str, text: str) -> str:
 EMPTY = "<html><body><div id='links' class='results'><div class='no-results'>No results.</div></div></body></html>"
 CHALLENGE = "<html><body><form id='challenge-form' action='/anomaly.js'><div class='anomaly-modal'>Robots?</div></form>"
 CHANGED = "<html><body><main><article data-kind='hit'><h3>Eiffel Tower</h3></article></main></body></html>"
+OTHERS = {"challenge": CHALLENGE, "changed": CHANGED, "blank": ""}
 
 
 @asynccontextmanager
@@ -71,12 +70,8 @@ async def search_site() -> AsyncGenerator[Site]:
                 found = next((results for word, results in KNOWN.items() if word in query.casefold()), None)
                 text = page(found, advertisement=site.mood == "ads") if found else EMPTY
                 return web.Response(text=text, content_type="text/html")
-            case "challenge":
-                return web.Response(text=CHALLENGE, content_type="text/html")
-            case "changed":
-                return web.Response(text=CHANGED, content_type="text/html")
-            case "blank":
-                return web.Response(text="", content_type="text/html")
+            case "challenge" | "changed" | "blank":
+                return web.Response(text=OTHERS[site.mood], content_type="text/html")
             case status:
                 return web.Response(status=int(status))
 

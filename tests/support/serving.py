@@ -1,7 +1,5 @@
 """A page on the loopback that counts its visitors, for what must reach it and what must not."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 What happens, and in which order, follows from the code and the dice alone, so a failure can be repeated.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import selectors
@@ -30,11 +28,11 @@ class _Clock(selectors.SelectSelector):
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop with a clock and threads of its own making; `dice` decide how long each thread takes."""
 
-    def __init__(self, dice: random.Random | None = None) -> None:
+    def __init__(self) -> None:
         self._clock = _Clock()
         super().__init__(self._clock)
         self._clock_resolution = 1e-9
-        self.dice = dice or random.Random(0)
+        self.dice = random.Random(0)
 
     def time(self) -> float:
         """Seconds since the loop was made."""

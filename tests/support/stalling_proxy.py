@@ -1,7 +1,5 @@
 """A TCP proxy in front of a server, which can hold everything back in both directions: a network that is cut."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

@@ -3,8 +3,6 @@
 It holds a lock on the file LOCK while it lives.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

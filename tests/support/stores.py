@@ -1,13 +1,12 @@
 """Stores for tests: a new one, one at a given time, and the same one opened again."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from task.store.access import StoreOptions
 from task.store.processes import BEAT_SECONDS
 from task.store.store import Store, open_store
 
@@ -38,7 +37,7 @@ def sqlite_url(folder: Path) -> str:
 
 @asynccontextmanager
 async def opened(url: str, clock: Callable[[], float] | None = None, **options: Any) -> AsyncGenerator[Store]:
-    store = await open_store(url, **({"clock": clock} if clock else {}), **options)
+    store = await open_store(StoreOptions(url, **({"clock": clock} if clock else {}), **options))
     try:
         yield store
     finally:

@@ -1,7 +1,5 @@
 """Tool calls cut into the fragments that providers really send, from a seeded generator."""
 
-from __future__ import annotations
-
 import json
 import string
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ async with terminal([sys.executable, "-m", "task", "chat"], environment(home), h
     window.foreign_sequences()                   control sequences that a text must not bring into a terminal
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl
@@ -27,7 +25,7 @@ from pathlib import Path
 import pyte
 from pyte.screens import HistoryScreen
 
-SECONDS = 80  # generous: the machine may be busy with other tests
+SECONDS = 80  # generous: the machine may be busy with other tests; below the limit of pytest, which ends the worker
 KEYS = {"enter": "\r", "ctrl-c": "\x03", "ctrl-d": "\x04", "tab": "\t", "up": "\x1b[A"}
 # The terminal becomes the controlling one of the command's session, so that closing it hangs the command up.
 IN_CONTROL = "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"

@@ -1,7 +1,5 @@
 """Answers of models that write calls into their text, made by rule from the parts in tests/unit/text_calls.toml."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import AsyncGenerator, Iterator, Sequence

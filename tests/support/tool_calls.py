@@ -1,7 +1,5 @@
 """Calls of one tool, without a loop around them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,20 +1,18 @@
 """Small real tools for tests of the loop."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from task.conversation.messages import Message
 from task.permissions.decisions import Effect
 from task.permissions.taint import Origin
-from task.tools.base import DescribedTool, ToolSpec
+from task.tools.base import BaseTool, ToolSpec
 from task.tools.models import ToolCallParams
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-class MadeTool(DescribedTool):
+class MadeTool(BaseTool):
     """A tool around a coroutine function of its arguments."""
 
     def __init__(

@@ -1,7 +1,5 @@
 """The toy door in a process of its own, and somebody at its socket."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

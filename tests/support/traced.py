@@ -1,7 +1,5 @@
 """Runs of the real loop with a scripted model, traced into a store."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +10,7 @@ from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
 from task.runs.traces import TraceRecorder, TraceStart
+from task.store.records import new_id
 from task.store.store import Store
 from task.store.trace_records import Trace
 from task.tools.base import BaseTool
@@ -35,7 +34,7 @@ async def traced(
     """The trace of one run, as it is read from the store."""
     model = ScriptedModel(*replies, name="gpt-4o")
     trace_start = replace(TraceStart(OWNER, "http", model.name, asked=tuple(asked)), **start)
-    observer = TraceRecorder(store.traces, trace_start, await store.traces.new_id())
+    observer = TraceRecorder(store.traces, trace_start, new_id("trace", 12))
     toolbox = Toolbox(tools or [CalculatorTool()], gate or ModeGate())
     async with asyncio.timeout(20):
         await ToolLoop(model, toolbox, limits or Limits(), observer).run(list(asked), RecordingChoice(), CALLER)

@@ -3,11 +3,9 @@
 They are two agents on one PostgreSQL, or two workers of one agent on one SQLite file.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,6 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from task.llm.scripted import Reply
+from task.store.access import StoreOptions
 from task.store.store import open_store
 from tests.support.agent import agent_process
 from tests.support.cluster import NOTES
@@ -39,7 +38,7 @@ class TwoAgents:
     session: aiohttp.ClientSession
     script: deque[Item] = field(default_factory=deque[Item])
     urls: list[str] = field(default_factory=list[str])
-    _numbers: count[int] = field(default_factory=count)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     upstream: Upstream = field(init=False)
     parent: asyncio.subprocess.Process = field(init=False)  # of the workers
@@ -51,7 +50,7 @@ class TwoAgents:
 
     async def caller(self) -> tuple[Api, Api]:
         """A new caller, as a client of either agent."""
-        store = await open_store(self.store_url, chores=False)
+        store = await open_store(StoreOptions(self.store_url, chores=False))
         try:
             _, secret = await store.keys.create(f"owner-{next(self._numbers)}")
         finally:
@@ -86,31 +85,23 @@ class TwoAgents:
 
 
 @asynccontextmanager
-async def two_agents(folder: Path) -> AsyncGenerator[TwoAgents]:
+async def two_agents(folder: Path, **variables: str) -> AsyncGenerator[TwoAgents]:
     """Everything started, on PostgreSQL."""
     async with (
         postgres_server() as server,
         agents_before_a_model(folder, server.url) as agents,
         AsyncExitStack() as stack,
     ):
-        starting = [stack.enter_async_context(agents.agent()) for _ in range(2)]
-        for started in starting:
-            agents.urls.append((await started)[0])
+        for _ in range(2):
+            url, _process = await stack.enter_async_context(agents.agent(**variables))
+            agents.urls.append(url)
         yield agents
 
 
 @asynccontextmanager
 async def two_agents_on_redis(folder: Path) -> AsyncGenerator[TwoAgents]:
     """As `two_agents`, with a Redis that they share."""
-    async with (
-        redis_server() as redis,
-        postgres_server() as server,
-        agents_before_a_model(folder, server.url) as agents,
-        AsyncExitStack() as stack,
-    ):
-        for _ in range(2):
-            url, _process = await stack.enter_async_context(agents.agent(AGENT_REDIS_URL=redis.url))
-            agents.urls.append(url)
+    async with redis_server() as redis, two_agents(folder, AGENT_REDIS_URL=redis.url) as agents:
         yield agents
 
 

@@ -1,7 +1,5 @@
 """The whole product as a user starts it: `dial-agent up` in an empty home, on free ports."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

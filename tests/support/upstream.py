@@ -26,8 +26,6 @@ Like the real thing the peer refuses an invalid history with a 400: see tests/su
 turns that off). `api_key="..."` makes it answer 401 to any other key, in `Authorization` or `Api-Key`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence

@@ -3,8 +3,6 @@
 python -m tests.support.upstream_peer PORT
 """
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What a real OpenAI-compatible server refuses in a request, so that an invalid history fails a test at once."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """OpenAI's chat completion answers byte by byte: how the test upstream writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

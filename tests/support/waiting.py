@@ -1,7 +1,5 @@
 """Wait for what a test needs to have happened."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from inspect import isawaitable

@@ -1,7 +1,5 @@
 """A person in front of the web page: the product with tools that write and show things, and their browser."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator

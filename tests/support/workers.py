@@ -1,7 +1,5 @@
 """The workers behind one port: how many are ready, their processes, and an address that leads to one of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

@@ -1,11 +1,9 @@
 """A project's folder with what must not be touched around it, offered as a workspace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -22,7 +20,7 @@ class Place:
     path: Path
 
     @classmethod
-    def made(cls, folder: Path) -> Place:
+    def made(cls, folder: Path) -> Self:
         work, neighbour = folder / "work", folder / "neighbour"
         for name in (work / ".git" / "hooks", neighbour):
             name.mkdir(parents=True)

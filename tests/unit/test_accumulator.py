@@ -1,7 +1,5 @@
 """From the bytes of a stream to one assistant message, wherever they are split, whatever providers do to tool calls."""
 
-from __future__ import annotations
-
 import collections
 import json
 import re

@@ -1,14 +1,12 @@
 """What the HTTP door shows of an answer: Markdown in which nothing acts, and citations."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 
 import pytest
 
 from task.api.markdown import blocks_of
-from task.api.responses import citations
+from task.api.responses_items import citations
 from task.core_client.files import file_id_of
 
 

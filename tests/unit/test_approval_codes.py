@@ -1,7 +1,5 @@
 """A code answers its question wherever it is typed, and no other: foreign, expired, quoted, attached, too late."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

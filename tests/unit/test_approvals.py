@@ -1,6 +1,4 @@
-"""A risky call waits for the person's word: approved, denied, too late, twice, by somebody else, or changed."""
-
-from __future__ import annotations
+"""A risky call waits for the user's word: approved, denied, too late, twice, by somebody else, or changed."""
 
 import json
 from dataclasses import replace

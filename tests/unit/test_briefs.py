@@ -1,7 +1,5 @@
 """A model's brief of its own call: requested where a person may have to approve, and compared with the outcome."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The calculator: exact results, and a bound for every expression that tries to run away."""
 
-from __future__ import annotations
-
 from decimal import Inexact, localcontext
 from time import process_time
 

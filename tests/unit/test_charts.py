@@ -1,7 +1,5 @@
 """Charts that code has made load nothing from elsewhere and lead nowhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,8 +1,5 @@
 """Which model the console talks to: the one that is named, else a running product's, else what is connected."""
 
-from __future__ import annotations
-
-import asyncio
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +26,7 @@ async def chosen(folder: Path, config: str = "", **environ: str) -> Settings:
     file.write_text(config)
     nowhere = {"HOME": str(folder), "OLLAMA_LOCAL": NO_OLLAMA, "AGENT_CORE_PORT": str(free_port())}
     settings = load_settings(file, environ={**nowhere, **environ}, directory=folder)
-    return await asyncio.to_thread(completed, settings)
+    return await completed(settings)
 
 
 def core_at(url: str) -> dict[str, str]:

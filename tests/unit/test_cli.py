@@ -1,7 +1,5 @@
 """The command line: exit codes, one line for what is wrong, and a quick help."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource
@@ -241,7 +239,7 @@ FAULTS: list[tuple[str, str, str]] = [
     ('"gpt-4o": { "minute"', '"gpt-4": { "minute"', r"roles\.default\.limits\.gpt-4: no such deployment.*gpt-4o"),
     ('"project": "GENERAL-PURPOSE-AGENT", ', "", "keys.…: not valid"),
     ('"http://agent:5030/openai', '"agent:5030/openai', "general-purpose-agent.endpoint: not valid"),
-    ('"displayName": "GPT 4o"', '"displayName": "GPT \udcff"', "is not UTF-8"),
+    ('"displayName": "GPT 4o"', '"displayName": "GPT \udcff"', "cannot be read as UTF-8 text"),
 ]
 
 

@@ -1,7 +1,5 @@
 """Several things are closed, whatever becomes of each; synchronous calls of several threads share one loop."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """Differences of two trees in Git's format, as small as the change, and changes that no diff shows."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """How a coding run looks: in a narrow terminal, without colours, redirected; and what typed answers mean."""
 
-from __future__ import annotations
-
 import io
 import re
 

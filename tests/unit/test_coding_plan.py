@@ -1,15 +1,15 @@
 """Plans as planners write them; the commands that verify them, and what their results mean."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
+from task.coding.diffs import FileDiff
 from task.coding.planner import Plan, parse_plan
 from task.coding.settings import backend_and_model, compact_json
 from task.coding.verification import changed_tests, pytest_command, verdict, verification_commands
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.runs.events import CommandEnded
 
 DATA = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do {it}.", "tests": ["pytest -q"]}
 TEXT = json.dumps(DATA)
@@ -52,8 +52,8 @@ def test_a_plan_may_have_no_tests() -> None:
         ('{"a":' * 100_000, "there is no JSON object"),
         (json.dumps({"plan": ["Do it."]}), "coder_prompt: Field required"),
         (json.dumps({**DATA, "coder_prompt": ""}), "coder_prompt: String should have at least 1 character"),
-        (json.dumps({**DATA, "plan": []}), "plan: it has no steps"),
-        (json.dumps({**DATA, "plan": "  \n"}), "plan: it has no steps"),
+        (json.dumps({**DATA, "plan": []}), "plan: Value should have at least 1 item"),
+        (json.dumps({**DATA, "plan": "  \n"}), "plan: Value should have at least 1 item"),
         (json.dumps({**DATA, "plan": {"first": "Read"}}), "plan: Input should be a valid list"),
         (json.dumps({**DATA, "plan": [1, 2]}), "plan.0: Input should be a valid string"),
         (json.dumps({**DATA, "coder_prompt": ["Do it."]}), "coder_prompt: Input should be a valid string"),
@@ -125,10 +125,10 @@ def test_a_test_of_a_plan_is_run_where_it_is_plainly_one_of_pytest(text: str, co
 
 def test_what_a_person_names_verifies_else_the_plans_tests_else_all_tests() -> None:
     tests = ["pytest tests/a.py", "check by hand", "pytest tests/a.py"]
-    assert verification_commands("make check", tests) == (["make check"], [])
-    assert verification_commands(None, tests) == (["python -m pytest -q tests/a.py"], ["check by hand"])
-    assert verification_commands(None, ["check by hand"]) == (["python -m pytest -q"], ["check by hand"])
-    assert verification_commands(None, []) == (["python -m pytest -q"], [])
+    assert verification_commands("make check", tests) == ["make check"]
+    assert verification_commands(None, tests) == ["python -m pytest -q tests/a.py"]
+    assert verification_commands(None, ["check by hand"]) == ["python -m pytest -q"]
+    assert verification_commands(None, []) == ["python -m pytest -q"]
 
 
 @pytest.mark.fault("coding: nothing that could verify a run")
@@ -148,16 +148,17 @@ def test_what_a_person_names_verifies_else_the_plans_tests_else_all_tests() -> N
     ],
 )
 def test_only_commands_that_ran_and_passed_verify(results: list[tuple[int, str]], result: str, words: str) -> None:
-    found, sentence = verdict([(f"t{number}", *each) for number, each in enumerate(results)])
+    ran = [CommandEnded("verification", f"t{number}", *each, 0.1) for number, each in enumerate(results)]
+    found, sentence = verdict(ran)
     assert found == result
     assert words in sentence
 
 
 @pytest.mark.fault("coding: a coder that edits tests so that they pass")
 def test_changed_tests_and_their_settings_are_named_and_new_tests_are_not() -> None:
-    changed = ["app.py", "tests/test_app.py", "tests/data.json", "test_new.py", "conftest.py", "web/a.spec.ts"]
     before = ["app.py", "tests/test_app.py", "tests/data.json", "web/a.spec.ts"]
-    named = ["tests/test_app.py", "tests/data.json", "conftest.py", "web/a.spec.ts"]
-    assert changed_tests(changed, before) == named
+    new = "diff --git a b\nnew file mode 100644\n"
+    diffs = [*(FileDiff(path, "") for path in before), FileDiff("test_new.py", new), FileDiff("conftest.py", new)]
+    assert changed_tests(diffs) == ["tests/test_app.py", "tests/data.json", "web/a.spec.ts", "conftest.py"]
     deciding = ["pyproject.toml", "pytest.toml", ".pytest.ini", "usercustomize.py", "pytest.py", "_pytest/a.py"]
-    assert changed_tests([*deciding, "app.py"], []) == deciding
+    assert changed_tests(FileDiff(path, new) for path in [*deciding, "app.py"]) == deciding

@@ -1,7 +1,5 @@
 """The gate in a workspace: what runs after `--apply`, what `--yes` answers, and what neither of them allows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message
-from task.permissions.coding import ALLOWED_COMMANDS, coding_policy, setup_request
 from task.permissions.decisions import (
     Allowed,
     CallRequest,
@@ -21,7 +18,15 @@ from task.permissions.decisions import (
     WorkspaceAccess,
 )
 from task.permissions.gate import digest
-from task.permissions.policy import DEFAULT_POLICY, DEFAULT_RULES, Policy, Rule
+from task.permissions.policy import (
+    ALLOWED_COMMANDS,
+    DEFAULT_POLICY,
+    DEFAULT_RULES,
+    Policy,
+    Rule,
+    coding_policy,
+    setup_request,
+)
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, after_search, gate, request
 
 WRITES = frozenset({Effect.WRITE})

@@ -1,7 +1,5 @@
 """How `dial-agent run` begins: what it refuses, and which models plan and code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from tests.support.ollama_peer import MODEL
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        (RunArguments(" "), "The task is empty"),
+        (RunArguments(" "), "Write a task in quotes after `run`"),
         (RunArguments("Fix \udcff it."), "The task is not UTF-8 text"),
         (RunArguments("Fix it.", setup=""), "--setup is empty"),
         (RunArguments("Fix it.", verify=" "), "--verify is empty"),
@@ -30,7 +28,7 @@ from tests.support.ollama_peer import MODEL
         (RunArguments("Fix it.", verify="make \udcff"), "--verify is not UTF-8 text"),
         (RunArguments("Fix it.", workspace=Path("/\udcff")), "--workspace is not UTF-8 text"),
         (RunArguments("Fix it.", workspace=Path("~")), "--workspace: .*; --unsafe-workspace permits a wide one"),
-        (RunArguments("Fix it.", resume="code_12345678"), "The run code_12345678 has its task"),
+        (RunArguments("Fix it.", resume="code_12345678"), "one of the two"),
     ],
 )
 def test_a_request_that_cannot_be_meant_is_refused_in_one_sentence(

@@ -1,17 +1,14 @@
 """A coding task folded from its run's events, and as text: in a listing, in its details, after undo."""
 
-from __future__ import annotations
-
 from task.api.identity import LOCAL_OWNER
 from task.cli.run import OWNER
 from task.cli.tasks import details, listing, undone
 from task.coding.checkpoints import UndoPlan
 from task.coding.diffs import FileDiff
-from task.coding.executor import Progress
 from task.coding.planner import Plan
 from task.coding.snapshots import Entry
-from task.coding.state import TaskState, conversation
-from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
+from task.coding.state import Progress, TaskState
+from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
 from task.loop import Spent
 from task.runs.events import Checkpoint, PlanReady, RunEvent, TaskEnded, TaskResult, TaskStarted, Undone, data_of
@@ -32,16 +29,14 @@ def folded(*events: RunEvent) -> TaskState:
 def test_a_conversation_is_recorded_in_pieces_and_is_whole_again_for_another_process() -> None:
     call = ToolCall("call_1", FunctionCall("fs_read", "{}"))
     turn = [user("Do it."), assistant(None, [call]), tool_message(call, "text")]
-    progress, saved, events = Progress([]), list[Message](), list[RunEvent]()
+    progress, events = Progress([]), list[RunEvent]()
     for messages in (turn[:1], turn, [*turn[:2], tool_message(call, "text, as its turn has left it"), user("And?")]):
         progress.messages[:] = messages
-        progress.spent, progress.usage = Spent(len(messages), 10), {"coder": Usage(7, len(messages))}
-        events.append(Checkpoint("tree", start=False, request=conversation(progress, saved)))
-        saved = list(messages)
+        progress.spent, progress.usage["coder"] = Spent(len(messages), 10), Usage(7, len(messages))
+        events.append(Checkpoint("tree", start=not events, request=progress.unsaved()))
 
     state = folded(STARTED, *events)
 
-    assert state.progress is not None
     assert state.progress.messages == progress.messages
     assert (state.progress.spent.steps, state.progress.usage) == (4, {"coder": Usage(7, 4)})
     recorded = [len(event.request["messages"]) for event in events if isinstance(event, Checkpoint)]
@@ -59,7 +54,7 @@ def test_a_continued_task_keeps_its_plan_and_planner_and_has_no_result_until_it_
     assert (before.result, before.reason, before.verify) == ("limited", "stopped at the limit", "make check")
     assert (after.result, after.reason, after.planner, after.coder) == (None, "", "planner", "another coder")
     assert after.plan == Plan(["Read."], "Do it.", ["pytest"])
-    assert after.checkpoints == [(True, "a"), (False, "b")]
+    assert after.legs == [("a", "b")]
 
 
 def test_an_undone_task_says_so_whatever_its_result() -> None:
@@ -72,7 +67,7 @@ def task(status: RunStatus = "failed", result: TaskResult | None = "not_verified
 
 
 def test_a_task_and_a_path_are_one_line_and_cannot_write_to_the_terminal() -> None:
-    lines = listing([task(text="Fix the failing tests " * 5), task(text="\x1b[2J")], NOW).splitlines()
+    lines = listing([task(text="Fix the failing tests " * 5), task(text="\x1b[2J")]).splitlines()
     assert (len(lines), lines[1].endswith("…"), "\x1b" in lines[2]) == (3, True, False)
     plan = UndoPlan({"a\x1b[2J\nb": (Entry("file", 0o644), None)})
     assert undone(task(), plan, []).splitlines()[0] == "  removed   a\\x1b[2J b"

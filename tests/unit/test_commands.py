@@ -1,7 +1,5 @@
 """What command lines and other calls do is seen however written, and rules and grants cover no more than is known."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from time import process_time

@@ -1,7 +1,5 @@
 """The console's cards, replies to them, files of an answer, and its errors in a sentence."""
 
-from __future__ import annotations
-
 import base64
 import logging
 from pathlib import Path
@@ -10,10 +8,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from task.approvals.approvals import typed_answer
 from task.console.attachments import saved
 from task.console.error_handler import ErrorHandler, described
-from task.console.terminal.rendering import PermissionQuestion, Renderer, card, decision, editable, edited
-from task.conversation.inputs import Answer, typed_answer
+from task.console.terminal.rendering import PermissionQuestion, ansi, card, decision, editable, edited
+from task.conversation.inputs import Answer
 from task.conversation.messages import Attachment
 from task.core_client.files import UnpooledFiles
 from task.errors import InvalidRequest, LIALError, ProviderError
@@ -29,7 +28,7 @@ def question(**more: Any) -> PermissionQuestion:
 @pytest.mark.fault("console terminal: a window of 20 or 60 columns, wide characters, no colours")
 @pytest.mark.parametrize("columns", [30, 60, 100])
 def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
-    lines = Renderer(None).ansi(card(question()), columns).splitlines()
+    lines = ansi(card(question()), columns, None).splitlines()
     words = "".join(line.strip("│╭╮╰╯─ ") for line in lines).replace(" ", "")
     for part in [
         "bash",
@@ -48,7 +47,7 @@ def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
 @pytest.mark.fault("console terminal: a card whose command or intent hides something or acts on the terminal")
 def test_nothing_in_a_card_is_hidden_or_acts_on_the_terminal() -> None:
     asked = question(command="rm \u202eslif\x1b[8m /etc", intent="harmless\x1b[2J\nRisk: LOW")
-    shown = Renderer(None).ansi(card(asked), 100)
+    shown = ansi(card(asked), 100, None)
     assert r"rm \u202eslif\x1b[8m /etc" in shown
     assert r"harmless\x1b[2J Risk: LOW" in shown
     assert "\x1b" not in shown

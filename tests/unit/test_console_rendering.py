@@ -1,7 +1,5 @@
 """What the console draws, and that its page describes the program."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,13 +10,13 @@ import typer
 from rich.cells import cell_len
 from rich.console import RenderableType
 
+from task.approvals.approvals import typed_answer
 from task.cli import Exit
 from task.cli.chat import app
 from task.console.configuration import ConfigurationManager
 from task.console.slash.table import COMMANDS
 from task.console.terminal.answer import MOST_CHARS, Look, MarkdownBlock, MarkdownBlocks, RunView, masked, result_lines
-from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, one_line, safe
-from task.conversation.inputs import typed_answer
+from task.console.terminal.rendering import Colors, TerminalMarkdown, ansi, colors_of, one_line, safe
 from task.store.records import Event
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -47,7 +45,7 @@ ATTACKS = {
 
 
 def drawn(parts: Iterable[RenderableType], columns: int = 60, colors: Colors = None) -> str:
-    return "".join(Renderer(colors).ansi(part, columns) for part in parts)
+    return "".join(ansi(part, columns, colors) for part in parts)
 
 
 def shown(events: Sequence[tuple[str, dict[str, Any]]], look: Look | None = None, *, debug: bool = False) -> str:
@@ -230,7 +228,7 @@ def test_sources_are_a_numbered_list_at_the_end() -> None:
 
 
 def test_prefixes_and_times_are_those_of_the_configuration() -> None:
-    look = Look("Agent: ", "Oops: ", "Call: ", timestamps=True)
+    look = Look(assistant_prefix="Agent: ", error_prefix="Oops: ", tool_prefix="Call: ", show_timestamps=True)
     error = ("error", {"error": {"message": "no"}})
     page = shown([*stage(1, "calculator: 1+1"), closed(1, "calculator: 1+1"), *text("2"), error, finished()], look)
     assert "✓ Call: calculator 1+1" in page

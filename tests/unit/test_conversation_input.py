@@ -1,7 +1,5 @@
 """The message format of the design of tool calling over Dapr, its examples word for word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -206,8 +206,8 @@ async def test_a_message_stays_a_message_and_only_a_tool_error_reaches_the_model
             raise ToolError("there is no such book")
         return Message(Role.TOOL, "drawn", attachments=(Attachment("image/png", "p", url="files/b/p.png"),))
 
-    assert (draw.name, draw.effects, draw.timeout) == ("draw_it", {Effect.WRITE}, 2.5)
-    assert (count_words.effects, count_words.timeout) == ({Effect.READ}, None)
+    assert (draw.name, draw.effects, draw.spec.timeout) == ("draw_it", {Effect.WRITE}, 2.5)
+    assert (count_words.effects, count_words.spec.timeout) == ({Effect.READ}, None)
     answer = await called(draw, how="well")
     assert (answer.text(), answer.attachments[0].url) == ("drawn", "files/b/p.png")
     assert (await called(draw, how="politely")).content == "Error: there is no such book"

@@ -1,7 +1,5 @@
 """Addresses that the model made up become plain text, however the answer is split into pieces."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from time import process_time

@@ -1,7 +1,5 @@
 """Deployments as tools: what reaches them, what comes back, and every fault as a sentence for the model."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncGenerator
@@ -278,7 +276,7 @@ def test_a_tool_is_described_in_yaml(tmp_path: Path) -> None:
         "       arguments: {language: {type: string}}, attachments: ['text/*']}\n"
     )
     [tool] = [tool for tool in default_tools(load_settings(environ={}, directory=tmp_path)) if tool.name == "translate"]
-    assert (tool.description, tool.timeout) == ("Translates.", 5)
+    assert (tool.description, tool.spec.timeout) == ("Translates.", 5)
     assert list(tool.parameters["properties"]) == ["text", "language", "file_urls"]
     assert tool.parameters["required"] == ["text"]
 

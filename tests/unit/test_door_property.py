@@ -1,7 +1,5 @@
 """Whatever a person does, every request to the model is valid, and nothing risky runs that was not approved."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.inputs import read_reply
+from task.approvals.approvals import read_reply
 from task.conversation.messages import Message
 from task.conversation.state import waits
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage

@@ -1,7 +1,5 @@
 """The embedding process's environment: installed by the real pip from an index on loopback, hurt, repaired, shared."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The evaluation counts correctly what is planted in tiny samples, and its own questions fit its documents."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What a person reads when a model's provider refuses or fails."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

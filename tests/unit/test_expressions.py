@@ -1,7 +1,5 @@
 """Every regular expression of the product takes time that is linear in the text, whatever the text is."""
 
-from __future__ import annotations
-
 import re
 from time import process_time
 

@@ -1,7 +1,5 @@
 """The extraction tool and the extractor for programs: pages, stage, errors, and a cache that checks access."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fast route says what the DIAL SDK's own route says, in the same order, and keeps quiet streams alive."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -14,8 +12,7 @@ import pytest
 from aidial_sdk import DIALApp, HTTPException
 from aidial_sdk.chat_completion import ChatCompletion, Choice, FinishReason, Request, Response, Status
 
-from task.dial.fast_chunks import FastDialApp, dial_app
-from task.settings import Settings
+from task.dial.fast_chunks import FastDialApp
 
 Write = Callable[[Request, Response], Coroutine[Any, Any, None]]
 ODD_TEXTS = ("", 'quotes " and \\ slashes', "line\nbreak\r\t\x00\x7f", "é 漢 🙂 \u2028", "</s>")
@@ -286,15 +283,3 @@ async def called(
     finally:
         answering.cancel()
     return bodies
-
-
-@pytest.mark.parametrize(
-    ("wanted", "sdk", "kind"),
-    [(True, "0.46.3", FastDialApp), (True, "0.47.0", DIALApp), (True, "1.0", DIALApp), (False, "0.46.0", DIALApp)],
-)
-def test_the_fast_route_serves_only_where_it_is_wanted_and_fits(wanted: bool, sdk: str, kind: type) -> None:
-    assert type(dial_app(fast=wanted, sdk=sdk)) is kind
-
-
-def test_the_fast_route_fits_the_sdk_that_is_installed() -> None:
-    assert type(dial_app(fast=Settings().fast_chunks)) is FastDialApp

@@ -1,7 +1,5 @@
 """No text from outside makes its parser raise anything but its own errors, or take long or much memory."""
 
-from __future__ import annotations
-
 import resource
 from contextlib import suppress
 from time import process_time

@@ -1,7 +1,5 @@
 """The gate: what runs without a question, what needs approval, and what an approval covers."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading HTML: what a person sees on the page becomes Markdown, in order, and nothing else does."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 

@@ -1,7 +1,5 @@
 """The card: the model's words cannot act as anything else, and the rest is computed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

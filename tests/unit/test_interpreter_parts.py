@@ -1,7 +1,5 @@
 """Parts of the interpreter server: outputs, files, the line of waiting calls, and the wire to its kernels."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -124,7 +122,7 @@ def place(tmp_path: Path) -> KernelFolders:
     return place
 
 
-def test_new_and_changed_files_are_listed_oldest_change_first(place: KernelFolders) -> None:
+def test_new_and_changed_files_are_listed_oldest_change_first_and_read_up_to_the_limit(place: KernelFolders) -> None:
     (place.work / "same").write_text("same")
     (place.work / "old").write_text("old")
     before = snapshot(place.work, 100)
@@ -133,6 +131,7 @@ def test_new_and_changed_files_are_listed_oldest_change_first(place: KernelFolde
     (place.work / "sub" / "new").write_text("new")
     os.utime(place.work / "old", ns=(1, 1))
     assert snapshot(place.work, 100).since(before) == ["old", "sub/new"]
+    assert read_file(place.work, "sub/new", 2) == b"ne"
 
 
 @pytest.mark.fault("interpreter: hard links in the outputs")
@@ -178,12 +177,6 @@ def test_nothing_but_a_plain_file_below_the_folder_can_be_opened(place: KernelFo
         open_file(place.work, path)
 
 
-def test_a_plain_file_is_read_up_to_the_limit(place: KernelFolders) -> None:
-    (place.work / "sub").mkdir()
-    (place.work / "sub" / "file").write_text("content")
-    assert read_file(place.work, "sub/file", 4) == b"cont"
-
-
 @pytest.mark.fault("interpreter: a link where an input goes")
 def test_a_file_appears_whole_or_not_at_all_and_replaces_a_link(place: KernelFolders, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
@@ -199,12 +192,6 @@ def test_a_file_appears_whole_or_not_at_all_and_replaces_a_link(place: KernelFol
     assert (victim.read_text(), os.listdir(place.work)) == ("untouched", ["data.csv"])
 
 
-def test_a_folder_of_that_name_is_an_error(place: KernelFolders) -> None:
-    (place.work / "data.csv").mkdir()
-    with NewFile(place, "data.csv") as file, pytest.raises(OSError, match="directory"):
-        file.finish()
-
-
 @pytest.mark.fault("interpreter: a deleted working directory")
 def test_a_working_directory_that_was_replaced_is_created_again(place: KernelFolders) -> None:
     place.work.rmdir()
@@ -214,7 +201,7 @@ def test_a_working_directory_that_was_replaced_is_created_again(place: KernelFol
     assert not place.work.is_symlink()
 
 
-def test_leftovers_of_dead_servers_are_deleted_and_living_ones_kept() -> None:
+def test_leftovers_of_dead_servers_are_deleted_and_a_folder_too_deep_for_sockets_is_not_used(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as short:
         base = Path(short)
         (base / "dial-py-dead" / "kernel").mkdir(parents=True)
@@ -223,8 +210,6 @@ def test_leftovers_of_dead_servers_are_deleted_and_living_ones_kept() -> None:
             assert first.stat().st_mode & 0o777 == 0o711
         assert list(base.iterdir()) == []
 
-
-def test_a_folder_too_deep_for_sockets_is_not_used(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 80)
     with runtime_folder(deep) as folder:
         assert len(str(folder / "0123456789ab" / "run" / "k-1")) < 100
@@ -324,12 +309,8 @@ def test_messages_are_opened_with_their_key_only_and_name_their_request() -> Non
     answer = envelope.opened([DELIMITER, envelope._signature(parts), *parts])
     assert answer == Message("", "", {"text": "? \ufffd", "number": None}, len(parts[3]))
 
-
-@pytest.mark.parametrize(
-    "frames", [[], [b"x"], [DELIMITER], [DELIMITER, b"sig"], [DELIMITER, b"", b"{}", b"{}", b"{}", b"{}"]]
-)
-def test_frames_that_are_no_message_are_none(frames: list[bytes]) -> None:
-    assert Envelope(KEY).opened(frames) is None
+    for broken in ([], [b"x"], [DELIMITER], [DELIMITER, b"sig"], [DELIMITER, b"", b"{}", b"{}", b"{}", b"{}"]):
+        assert Envelope(KEY).opened(broken) is None
 
 
 @pytest.mark.fault("interpreter: a kernel message forged by its code")

@@ -1,7 +1,5 @@
 """When the interpreter server starts, and when it refuses with one line."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

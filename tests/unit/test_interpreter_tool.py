@@ -1,7 +1,5 @@
 """The interpreter tool without a server: names for files, layout, refusals, and what its messages remember."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import dataclass, field, replace
 
@@ -13,15 +11,13 @@ from task.conversation.state import StateSeal, TurnState
 from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
 from task.tools.mcp.connection import conversation_meta
-from task.tools.mcp.results import MCPResult
-from task.tools.models import DownloadedFile, ToolCallParams
+from task.tools.models import ToolCallParams
 from task.tools.py_interpreter.execution import (
     MAX_RESTORED,
     CodeError,
     Execution,
     MadeFile,
     SessionMemo,
-    execution_of,
     heading,
     inputs_of,
     outcome,
@@ -30,8 +26,6 @@ from task.tools.py_interpreter.execution import (
 from task.tools.py_interpreter.interpreter_server import Way
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from tests.support.choices import CALLER, RecordedStage, RecordingChoice
-
-NOBODY = "http://127.0.0.1:9/mcp"
 
 
 @dataclass
@@ -44,12 +38,6 @@ class Files(DialFiles):
         if url not in self.etags:
             raise ToolError(f"No access to {url!r}.")
         return FileInfo(url, url.rpartition("/")[2], None, None, self.etags[url])
-
-    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
-        return DownloadedFile(url, b"", None, None)
-
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
-        return f"files/me/{name}"
 
 
 def attached(title: str | None, url: str | None) -> Attachment:
@@ -140,14 +128,9 @@ def test_a_result_shows_notes_output_errors_and_tables_in_the_documented_layout(
     assert "without a sandbox" in text
 
 
-def test_an_answer_of_another_kind_of_server_is_recognised() -> None:
-    assert execution_of(MCPResult("text")) is None
-    assert execution_of(MCPResult("text", {"files_path": "/sessions/h/", "stdout": "x"})) is not None
-
-
 @pytest.mark.fault("interpreter: an interpreter server that is down")
 async def test_empty_code_and_a_dead_server_are_sentences_for_the_model() -> None:
-    tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", NOBODY)
+    tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", "http://127.0.0.1:9/mcp")
     choice = RecordingChoice()
 
     async def run(code: str) -> str:

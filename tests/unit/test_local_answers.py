@@ -1,7 +1,5 @@
 """The judge of the local model's answers, and the questions it is measured and tuned with."""
 
-from __future__ import annotations
-
 import pytest
 
 from scripts.local_answers import MEASURED, Question, numbers, questions_of

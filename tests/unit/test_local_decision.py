@@ -1,7 +1,5 @@
 """The next step of a small model: what its JSON may look like, and what it means."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
-from task.local.model.decision import Decision, addresses_in, decision_of, decision_schema, unread
+from task.local.model.decision import Call, addresses_in, calls_in, decision_schema, unread
 from task.local.model.prompt import CARDS, PREFIX_TOKENS, fitted, predicted_prefix, prefix, rendered, tokens
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT, STRING, tool
@@ -26,8 +24,8 @@ def allows(schema: dict[str, Any] | None, *steps: dict[str, Any]) -> bool:
     return Draft202012Validator(schema).is_valid(list(steps))
 
 
-def decided(text: str, *messages: Message) -> Decision:
-    return decision_of(text, DEFAULT_TOOLS, messages)
+def decided(text: str, *messages: Message) -> list[Call]:
+    return calls_in(text, DEFAULT_TOOLS, messages)
 
 
 def test_a_step_is_a_reply_or_calls_of_the_tools() -> None:
@@ -89,15 +87,15 @@ def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_can_express() ->
 def test_a_call_with_a_result_in_this_turn_is_not_repeated() -> None:
     call = ToolCall("c1", FunctionCall("calculator", '{"expression": "1+1"}'))
     turn = [user("1+1?"), assistant(calls=[call]), tool_message(call, "2")]
-    assert decided(json.dumps([SUM]), *turn).calls == []
-    assert decided(json.dumps([SUM]), *turn, assistant("2"), user("Again, please")).calls != []
+    assert decided(json.dumps([SUM]), *turn) == []
+    assert decided(json.dumps([SUM]), *turn, assistant("2"), user("Again, please")) != []
 
 
 @pytest.mark.parametrize(
     "text", ['[{"tool":"reply"}]', '[{"tool":"calculator","argum', "[]", "[1]", '{"tool":"x"}', ""]
 )
 def test_anything_but_a_call_means_that_the_model_replies(text: str) -> None:
-    assert decided(text) == Decision()
+    assert decided(text) == []
 
 
 def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:

@@ -1,7 +1,5 @@
 """The program that loads a table gives what our reader read: the same rows, and numbers and dates as such."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import io
@@ -62,9 +60,6 @@ FILES = {
     "excel.csv": (b"sep=;\nA;B\nx;1,5\n", [["x", 1.5]]),
     "titles-of-cells.csv": (b"By,me\nIn,2024\n\nA,B,C\nx,1,2\ny,2,3\n", [["x", 1, 2], ["y", 2, 3]]),
     "misleading-title.csv": (b"cells quoted by x; header in line 9\nA,B\nx,1\ny,2\n", [["x", 1], ["y", 2]]),
-    "apostrophes.csv": (b"A,B\n'x,y',1\n'it''s',2\n'z',2\n", [["x,y", 1], ["it's", 2], ["z", 2]]),
-    "backticks.csv": (b"A,B\n`x,y`,1\n`z`,2\n", [["x,y", 1], ["z", 2]]),
-    "escaped.csv": (b'A,B\n"x \\"y\\", z",1\n"q\\"r",2\n', [['x "y", z', 1], ['q"r', 2]]),
     "aligned.csv": (b"A      B   C\nBen    30  Rome\nAnna   31  Oslo\n", [["Ben", 30, "Rome"], ["Anna", 31, "Oslo"]]),
     "longer-rows.csv": (b"A,B\nx,1,\ny,2,\n", [["x", 1], ["y", 2]]),
     "empty-rows.csv": (b"A,B\nx,1\n,\ny,2\n,\n", [["x", 1], ["y", 2]]),
@@ -134,6 +129,8 @@ def test_of_several_sheets_the_only_one_with_a_table_is_loaded(tmp_path: Path, m
         ("a.csv", b""),
         ("a.csv", b'A,B,C\nx,"y,3\nz,w,4\n'),
         ("a.csv", b"A,B,C\n1,2,3\n4;5;6\n7,8,9\n"),
+        ("a.csv", b"A,B\n'x,y',1\n'it''s',2\n'z',2\n"),
+        ("a.csv", b'A,B\n"x \\"y\\", z",1\n"q\\"r",2\n'),
     ],
 )
 def test_anything_but_one_table_with_named_columns_is_not_loaded(name: str, content: bytes) -> None:

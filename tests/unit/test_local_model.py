@@ -1,11 +1,10 @@
 """The local backend: decisions become calls, prose streams, one request at a time, also when the server fails."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -13,22 +12,14 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.errors import ProviderError
-from task.llm.base import Accumulator, ChatModel, Finish, ModelOptions, Usage, Waiting
+from task.llm.base import Accumulator, ChatModel, Delta, Finish, ModelOptions, ToolSchema, Usage, Waiting
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
 from task.local.model.process import PAUSES, server_model
 from task.local.model.prompt import predicted_prefix
-from task.local.model.small_model import Line, SmallModel
+from task.local.model.small_model import SmallModel
 from tests.support.local_tools import DEFAULT_TOOLS
-from tests.support.upstream import (
-    RESET,
-    Answer,
-    Received,
-    Upstream,
-    hanging,
-    http_error,
-    openai_upstream,
-)
+from tests.support.upstream import RESET, Answer, Received, Upstream, hanging, http_error, openai_upstream
 
 SUM = {"tool": "calculator", "arguments": {"expression": "1+1"}}
 REPLY = says('[{"tool":"reply"}]')
@@ -41,22 +32,32 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
+@dataclass
+class Opened:
+    """A model that answers when it is opened."""
+
+    model: ChatModel
+    opened: asyncio.Event
+    name: str = "small"
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        await self.opened.wait()
+        async with aclosing(self.model.stream(messages, tools, options)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+
 def served_by(
     peer: Upstream,
     session: aiohttp.ClientSession,
     *,
     after: asyncio.Event | None = None,
-    waits_for: Sequence[str] = (),
     **options: Any,
 ) -> SmallModel:
-    async def engine() -> AsyncGenerator[Waiting | ChatModel]:
-        for text in waits_for:
-            yield Waiting(text)
-        if after:
-            await after.wait()
-        yield server_model(session, peer.endpoint, "key", "small")
-
-    return SmallModel(engine, "small", pauses=PAUSES, **options)
+    engine = server_model(session, peer.endpoint, "key", "small")
+    return SmallModel(Opened(engine, after) if after else engine, "small", pauses=PAUSES, **options)
 
 
 def calls(*steps: object) -> Reply:
@@ -187,7 +188,7 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
     go = asyncio.Event()
 
     async with openai_upstream(then=says("Done.")) as peer:
-        model = served_by(peer, session, after=go, line=Line(2))
+        model = served_by(peer, session, after=go, queue=2)
         asked = ModelOptions(tool_choice="none")
         waited: list[list[str]] = [[], [], []]
         asking = [asyncio.create_task(answered(model, options=asked, waited=each)) for each in waited]
@@ -210,24 +211,27 @@ async def test_warming_up_reads_the_common_beginning_of_conversations(session: a
 
     async with openai_upstream(says("."), same_beginning) as peer:
         model = served_by(peer, session)
-        await model.read([predicted_prefix()])
+        await answered(model, predicted_prefix(), options=ModelOptions(max_tokens=1, tool_choice="none"))
         await answered(model)
     assert peer.requests[0].body["max_tokens"] == 1
+
+
+QUESTION = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
+READING = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
+READ = [QUESTION, assistant(calls=[READING]), tool_message(READING, "| p | n |\n| --- | --- |\n| B | 7 |\n")]
 
 
 async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_described_in_prose(
     session: aiohttp.ClientSession,
 ) -> None:
-    question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
     expression = says(json.dumps({"rows": "df", "result": "rows.nlargest(1, 'n')"}))
     async with openai_upstream(expression, says("B.")) as peer:
         model = served_by(peer, session)
-        [reading] = (await answered(model, question)).message().tool_calls
-        read = [question, assistant(calls=[reading]), tool_message(reading, "| p | n |\n| --- | --- |\n| B | 7 |\n")]
-        [running] = (await answered(model, *read)).message().tool_calls
+        [reading] = (await answered(model, QUESTION)).message().tool_calls
+        [running] = (await answered(model, *READ)).message().tool_calls
         code = json.loads(running.function.arguments)["code"]
         output = f"## Execution Result\n\n```python\n{code}\n```\n\n**Output:**\nB 7"
-        answer = await answered(model, *read, assistant(calls=[running]), tool_message(running, output))
+        answer = await answered(model, *READ, assistant(calls=[running]), tool_message(running, output))
     assert json.loads(reading.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
     assert code.endswith("\nrows = df\nrows.nlargest(1, 'n')")
     assert answer.message().content == "B."
@@ -240,16 +244,13 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
 
 
 async def test_another_question_about_a_table_is_computed_from_it_again(session: aiohttp.ClientSession) -> None:
-    question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
-    reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
-    result = tool_message(reading, "| p | n |\n| --- | --- |\n| B | 7 |\n")
-    more = [question, assistant(calls=[reading]), result, assistant("B."), user("And in all?")]
+    more = [*READ, assistant("B."), user("And in all?")]
     program = calls({"tool": "execute_code", "arguments": {"code": "print(7)"}})
     total = says(json.dumps({"rows": "df", "result": "rows['n'].sum()"}))
     async with openai_upstream(program, total, REPLY, says("Fine.")) as peer:
         model = served_by(peer, session)
         [again] = (await answered(model, *more)).message().tool_calls
-        rows = tool_message(again, result.text())
+        rows = tool_message(again, READ[-1].text())
         [running] = (await answered(model, *more, assistant(calls=[again]), rows)).message().tool_calls
         thanks = await answered(model, *more[:-1], user("Thank you!"))
     assert json.loads(again.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
@@ -258,12 +259,9 @@ async def test_another_question_about_a_table_is_computed_from_it_again(session:
 
 
 async def test_a_program_that_has_failed_is_not_repeated(session: aiohttp.ClientSession) -> None:
-    question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
-    reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
-    read = [question, assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
     same = says(json.dumps({"rows": "df", "result": "rows['p'].nunique()"}))
     async with openai_upstream(same, same, says("I could not compute that.")) as peer:
         model = served_by(peer, session)
-        [running] = (await answered(model, *read)).message().tool_calls
-        failed = [*read, assistant(calls=[running]), tool_message(running, "ValueError: no axis")]
+        [running] = (await answered(model, *READ)).message().tool_calls
+        failed = [*READ, assistant(calls=[running]), tool_message(running, "ValueError: no axis")]
         assert (await answered(model, *failed)).message().content == "I could not compute that."

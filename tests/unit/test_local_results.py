@@ -1,7 +1,5 @@
 """Without DIAL Core long results are kept in a folder of this machine, from which the model reads nothing else."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A small model that has read a table selects rows and a result; the product loads the table as the reader read it."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json
@@ -12,8 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local.model.decision import attached_tables, names_of, with_names
-from task.local.model.tables import ASK, CORRECT, DESCRIBE, TableStep, table_of, table_step
+from task.local.model.decision import TableStep, attached_tables, names_of, table_step, with_names
+from task.local.model.prompt import ASK, CORRECT, DESCRIBE
+from task.local.model.tables import table_of
 
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
@@ -243,9 +242,9 @@ def test_only_a_failed_program_is_to_be_corrected() -> None:
 
 def test_tables_attached_to_the_question_are_read_first_and_other_files_are_not() -> None:
     question = asked(("a.csv", URL), ("b.XLSX", "files/b/b"), ("manual.pdf", "files/b/manual.pdf"))
-    assert attached_tables([user("Hi"), question]) == [URL, "files/b/b"]
-    assert attached_tables([question, assistant("1500"), user("And of B?")]) == []
-    assert attached_tables(read(TABLE)) == []
+    assert attached_tables([user("Hi"), question]) == ([URL, "files/b/b"], [])
+    assert attached_tables([question, assistant("1500"), user("And of B?")]) == ([], [URL, "files/b/b"])
+    assert attached_tables(read(TABLE)) == ([], [])
 
 
 def test_programs_find_two_files_of_one_title_under_two_names() -> None:

@@ -1,7 +1,5 @@
 """The loop: what a run does to a conversation, and every way it can end."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """MessageManager: the documented dicts over real messages, kept within limits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

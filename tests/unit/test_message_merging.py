@@ -1,7 +1,5 @@
 """A client's messages compared with the stored ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from task.conversation.merging import Merged, merged

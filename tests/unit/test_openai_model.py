@@ -1,7 +1,5 @@
 """The answers of OpenAI-compatible servers and of DIAL deployments become deltas, whatever their streams look like."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator

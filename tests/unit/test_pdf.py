@@ -1,7 +1,5 @@
 """Reading PDFs: text in reading order, ruled tables, forms, scans, and what is left of damaged files."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,13 +23,6 @@ def cells_of(found: Extraction) -> list[list[str]]:
     """The cells of every Markdown table, row by row."""
     lines = [line for block in found.blocks if block.heading for line in block.whole.split("\n")]
     return [line[2:-2].split(" | ") for line in lines if not line.startswith("| ---")]
-
-
-def kept(rows: Sequence[Sequence[str]], found: Extraction) -> float:
-    """The share of the rows' cells that are in the same row and column of the tables found."""
-    places = zip(rows, cells_of(found), strict=False)
-    same = sum(one == other for row, read in places for one, other in zip(row, read, strict=False))
-    return same / sum(map(len, rows))
 
 
 def test_pages_come_in_order_each_under_its_number_whatever_the_files_name() -> None:
@@ -61,7 +52,9 @@ WITH_GAPS = [["", "North", "South"], ["2024", "", "5"], ["2025", "7", ""], ["", 
     ids=["ruled", "boxed", "turned", "over-two-pages", "empty-cells"],
 )
 def test_a_ruled_table_keeps_its_cells(rows: Sequence[Sequence[str]], content: bytes) -> None:
-    assert kept(rows, read_pdf(content)) >= 0.95
+    places = zip(rows, cells_of(read_pdf(content)), strict=False)
+    same = sum(one == other for row, read in places for one, other in zip(row, read, strict=False))
+    assert same / sum(map(len, rows)) >= 0.95
 
 
 def test_words_stay_in_their_cells_and_boxes_around_text_are_not_tables() -> None:
@@ -144,7 +137,7 @@ def test_a_form_gives_its_fields_with_their_values() -> None:
 
 
 @pytest.mark.fault("pdf: a scanned PDF")
-def test_scanned_and_blank_pages_are_named_with_advice() -> None:
+def test_scanned_and_blank_pages_and_those_that_can_only_be_seen_are_named_with_advice() -> None:
     content = pdfs.drawn(pdfs.lines(["Text"]), pdfs.scan("Seen"), pdfs.scan("Seen"), pdfs.blank, pdfs.scan("Seen"))
     found = read_pdf(content, ocr=NO_OCR)
     assert found.text == "[Page 1]\n\nText"
@@ -155,9 +148,6 @@ def test_scanned_and_blank_pages_are_named_with_advice() -> None:
         "without text, blank: page 4",
     )
 
-
-@pytest.mark.fault("pdf: a scanned PDF")
-def test_a_page_that_can_only_be_seen_is_named_like_a_scan() -> None:
     def numbered(canvas: object) -> None:
         pdfs.scan("Seen")(canvas)
         pdfs.lines(["- 1 -"], top=20)(canvas)
@@ -203,14 +193,10 @@ TWENTY = pdfs.text_pdf(20)
 
 @pytest.mark.fault("pdf: an encrypted PDF")
 @pytest.mark.parametrize("strength", [40, 128])
-def test_a_password_is_asked_for_and_the_file_named(strength: int) -> None:
+def test_a_password_is_asked_for_with_the_files_name_and_an_empty_one_opens_it(strength: int) -> None:
     with pytest.raises(Unreadable, match=r"'pay\.pdf' cannot be read: it is encrypted and needs a password"):
         extract("pay.pdf", pdfs.encrypted_pdf("Secret", "secret", strength))
 
-
-@pytest.mark.fault("pdf: an encrypted PDF")
-@pytest.mark.parametrize("strength", [40, 128])
-def test_an_empty_password_opens_the_file(strength: int) -> None:
     found = read_pdf(pdfs.encrypted_pdf("For everybody", "", strength))
     assert found.text == "For everybody"
     assert found.notes == ("1 page", "encrypted, opened without a password")
@@ -228,8 +214,7 @@ def test_a_truncated_file_gives_the_pages_that_are_left(share: float) -> None:
 
 @pytest.mark.fault("pdf: a damaged PDF")
 def test_damage_inside_a_file_costs_its_own_page_only() -> None:
-    moved = TWENTY.replace(b"startxref\n", b"startxref\n9")
-    assert "Page 20 begins here." in read_pdf(moved).text
+    assert "Page 20 begins here." in read_pdf(TWENTY.replace(b"startxref\n", b"startxref\n9")).text
 
     middle = len(TWENTY) // 2
     found = read_pdf(TWENTY[:middle] + bytes(300) + TWENTY[middle + 300 :])

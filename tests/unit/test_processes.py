@@ -147,6 +147,18 @@ async def test_a_line_without_an_end_and_foreign_bytes_pass_through() -> None:
     assert sum(line.count("x") for _, line in lines[:10]) >= 100_000
 
 
+async def test_a_program_that_is_being_restarted_when_the_supervisor_ends_has_ended_too() -> None:
+    def write(_: str, line: str) -> None:
+        if "restarting" in line:
+            loop.call_soon(loop.call_soon, ending.set)
+
+    loop, ending, before = asyncio.get_running_loop(), asyncio.Event(), asyncio.all_tasks()
+    async with kept(Supervisor([script("short", "pass")], write, restarts=Restarts(first_seconds=0))):
+        await ending.wait()
+    assert asyncio.all_tasks() == before
+    assert psutil.Process().children() == []
+
+
 async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(60)"

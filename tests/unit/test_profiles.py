@@ -1,7 +1,5 @@
 """Providers' differences are data, found by address and model name, and applied when a request is written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """docker-compose.yml: its services, their rights, and what can be set without editing it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

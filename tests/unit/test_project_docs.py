@@ -1,7 +1,5 @@
 """The documentation leads somewhere: all that it mentions exists, and the settings page matches the settings tree."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No bad input and no scenario loses its test, no bound grows, and no library has a licence that may not be used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The serving path starts light: heavy libraries are imported where they are first used."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import socket
@@ -84,7 +82,7 @@ async def test_the_settings_of_the_tests_are_the_defaults() -> None:
 
 @pytest.mark.parametrize("port", sorted(SERVICES))
 async def test_a_service_at_a_default_port_is_not_reached(port: int) -> None:
-    with socket.socket() as service, suppress(OSError):  # the person's own may hold the port
+    with socket.socket() as service, suppress(OSError):  # the user's own may hold the port
         service.bind(("127.0.0.1", port))
         service.listen()
         with pytest.raises(ConnectionRefusedError, match="not started"):

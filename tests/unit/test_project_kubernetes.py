@@ -1,7 +1,5 @@
 """The chart in `kubernetes/`: what its parts must have in common with one another and with the product."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

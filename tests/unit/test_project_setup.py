@@ -1,7 +1,5 @@
 """How the product is set up: the Makefile's one environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """An answer is checked: quotes appear literally in the source, and statements are supported by it."""
 
-from __future__ import annotations
-
 import pytest
 
 from task.search.answers import (
@@ -107,30 +105,21 @@ def test_a_quote_that_is_not_there_is_not_found(quote: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "supported"),
     [
-        "The glass tray can be washed in warm soapy water or in a dishwasher [1].",
-        "The warranty lasts 24 months [1].",
-        "Broken glass is not covered [1].",
-        "The plant sold 1250 ovens in 2024 [1].",
+        ("The glass tray can be washed in warm soapy water or in a dishwasher [1].", True),
+        ("The warranty lasts 24 months [1].", True),
+        ("Broken glass is not covered [1].", True),
+        ("The plant sold 1250 ovens in 2024 [1].", True),
+        ("The warranty lasts 36 months [1].", False),
+        ("The glass tray must be replaced every spring by a certified technician [1].", False),
+        ("The warranty covers broken glass [1].", False),
+        ("The plant sold 1,500 ovens in 2024 [1].", False),
+        ("The glass tray is not washed in a dishwasher [1].", False),
     ],
 )
-def test_statements_of_the_source_are_supported(statement: str) -> None:
-    assert is_supported(statement, [SOURCE])
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "The warranty lasts 36 months [1].",
-        "The glass tray must be replaced every spring by a certified technician [1].",
-        "The warranty covers broken glass [1].",
-        "The plant sold 1,500 ovens in 2024 [1].",
-        "The glass tray is not washed in a dishwasher [1].",
-    ],
-)
-def test_what_the_source_does_not_say_is_not_supported(statement: str) -> None:
-    assert not is_supported(statement, [SOURCE])
+def test_only_statements_of_the_source_are_supported(statement: str, supported: bool) -> None:
+    assert is_supported(statement, [SOURCE]) is supported
 
 
 WRAPPED = (
@@ -142,38 +131,32 @@ WRAPPED = (
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "supported"),
     [
-        "The panel opens an encrypted connection to the portal every 15 minutes.",
-        "A lost code is told to the office within 18 hours.",
-        "The clock of the panel runs for nine days on its own battery.",
-        "The supply is never cut in winter.",
-        "An empty oven is never run.",
+        ("The panel opens an encrypted connection to the portal every 15 minutes.", True),
+        ("A lost code is told to the office within 18 hours.", True),
+        ("The clock of the panel runs for nine days on its own battery.", True),
+        ("The supply is never cut in winter.", True),
+        ("An empty oven is never run.", True),
+        ("The panel accepts a call from outside.", False),
+        ("The supply is cut in winter.", False),
+        ("If the oven is empty, run it.", False),
+        ("The clock of the panel does not run on its own battery.", False),
+        ("The clock runs for nine days with power.", False),
     ],
 )
-def test_a_no_that_belongs_to_another_part_of_the_sentence_or_page_flags_nothing(statement: str) -> None:
-    assert is_supported(statement, [WRAPPED])
+def test_a_no_left_out_or_put_in_is_noticed_and_one_of_another_part_flags_nothing(
+    statement: str, supported: bool
+) -> None:
+    assert is_supported(statement, [WRAPPED]) is supported
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "The panel accepts a call from outside.",
-        "The supply is cut in winter.",
-        "If the oven is empty, run it.",
-        "The clock of the panel does not run on its own battery.",
-        "The clock runs for nine days with power.",
-    ],
-)
-def test_a_no_that_is_left_out_or_put_in_is_noticed(statement: str) -> None:
-    assert not is_supported(statement, [WRAPPED])
-
-
-def test_a_citation_is_a_whole_sentence_also_over_the_end_of_a_line() -> None:
+def test_a_citation_is_a_whole_sentence_of_the_source_also_over_the_end_of_a_line() -> None:
     words = nearest_words("For how many days does the clock run?", WRAPPED)
     assert words.startswith("When the internet is away")
     assert words.endswith("its own battery.")
     assert words in WRAPPED
+    assert nearest_words("How long is the warranty in months?", SOURCE) == "The warranty lasts 24 months."
 
 
 def test_statements_are_the_whole_text_and_keep_their_markers() -> None:
@@ -182,7 +165,3 @@ def test_statements_are_the_whole_text_and_keep_their_markers() -> None:
     assert [markers(statement) for statement in statements(text)][:2] == [[1], [2, 3]]
     assert not is_checkable("In short:")
     assert is_checkable("It lasts 24 months.")
-
-
-def test_the_nearest_words_are_the_sources_own() -> None:
-    assert nearest_words("How long is the warranty in months?", SOURCE) == "The warranty lasts 24 months."

@@ -1,7 +1,5 @@
 """Indexes in memory, as bytes, and in a store that may be away or damaged."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading
@@ -14,8 +12,8 @@ import pytest
 from task.documents.extract import extract
 from task.errors import SettingsError
 from task.search.chunks import chunk_document
-from task.search.document_cache import DocumentCache
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
+from task.search.shelf import DocumentCache
 from task.settings import load_settings
 from task.shared.redis_store import RedisStore
 from tests.support.embedding import word_vector
@@ -34,15 +32,13 @@ def test_the_documented_cache_keeps_an_index_with_its_chunks_for_its_time() -> N
     assert cache.get("conversation_files/b/a.txt") == (index, ["one", "two"])
     assert cache.get("another") is None
 
-    import faiss
-
     cache = DocumentCache.create(ttl_seconds=0)
     cache.set("key", faiss.IndexFlatL2(4), ["one"])
     assert cache.get("key") is None
 
 
 @pytest.mark.fault("search in documents: eviction while in use")
-def test_the_cache_stays_within_its_bytes_and_what_was_got_stays_usable() -> None:
+def test_the_cache_stays_within_its_bytes_without_what_is_larger_and_what_was_got_stays_usable() -> None:
     kept = index_of("# Tray\n\nWash it in warm water.")
     cache = DocumentCache.create(max_bytes=400_000)
     cache.set_index("first", kept)
@@ -54,8 +50,6 @@ def test_the_cache_stays_within_its_bytes_and_what_was_got_stays_usable() -> Non
     assert got is not None
     assert search([got], "warm water", word_vector("warm water"))[0].chunk == 0
 
-
-def test_an_index_larger_than_the_cache_is_not_kept() -> None:
     cache = DocumentCache.create(max_bytes=1000)
     cache.set_index("large", index_of("word " * 1000))
     assert (cache.get_index("large"), cache.size_bytes) == (None, 0)

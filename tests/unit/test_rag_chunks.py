@@ -1,7 +1,5 @@
 """Chunks know their place, tables keep their header, and every text is cut in bounded time."""
 
-from __future__ import annotations
-
 from time import process_time
 
 import pytest

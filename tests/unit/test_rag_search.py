@@ -1,7 +1,5 @@
 """Search by meaning, words and phrases, with vectors that only know words, and the order a deployment gives."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np
@@ -104,14 +102,14 @@ def test_several_documents_are_searched_together_and_a_words_rarity_depends_on_a
 def test_neighbours_are_merged_and_the_budget_bounds_what_is_beyond_k_chunks() -> None:
     text = "# Log\n\n" + " ".join(f"Event {number} happened in hall {number}." for number in range(100))
     document = chunk_document("log.md", [Block(text)])
-    [passage] = passages([document], [Hit(0, 3, 0.9, 1.0)], k=3, tokens=800)
+    [passage] = passages([document], [Hit(0, 3, 0.9)], k=3, tokens=800)
     chunks = [str(chunk) for chunk in document.chunks[2:5]]
     assert all(chunk in passage.source for chunk in chunks)
     assert passage.source in document.text
     assert passage.title == "log.md, Log"
 
     document = chunk_document("a.pdf", [Block(f"Sentence of page {page}. " * 20, page=page) for page in range(1, 30)])
-    hits = [Hit(0, chunk, 0.5, 1.0) for chunk in (20, 3, 10, 15, 7)]
+    hits = [Hit(0, chunk, 0.5) for chunk in (20, 3, 10, 15, 7)]
     few = passages([document], hits, k=3, tokens=100)
     more = passages([document], hits, k=3, tokens=600)
     assert [passage.number for passage in few] == [1, 2, 3]
@@ -128,7 +126,7 @@ def test_places_are_described_for_people_to_find_them() -> None:
 
 
 DOCUMENT = chunk_document("notes.md", [Block("\n\n".join(f"# Part {n}\n\nThe text of part {n}." for n in range(12)))])
-HITS = [Hit(0, chunk, 0.5, 1.0) for chunk in range(12)]
+HITS = [Hit(0, chunk, 0.5) for chunk in range(12)]
 
 
 async def order(*replies: Reply, spent: list[Usage] | None = None) -> list[int]:
@@ -152,20 +150,12 @@ async def test_the_best_excerpts_come_first_by_one_request() -> None:
 
 
 @pytest.mark.fault("search in documents: a reranker that refuses, is silent, or writes something else than numbers")
-@pytest.mark.parametrize("text", ["", "none of them", "0, 11, 99", "<think>7 is nice</think>", "[]"])
-async def test_an_answer_without_an_order_changes_nothing(text: str) -> None:
-    assert await order(says(text)) == list(range(12))
+async def test_a_reranker_that_gives_no_order_refuses_or_is_silent_changes_nothing() -> None:
+    replies = [says(text) for text in ("", "none of them", "0, 11, 99", "<think>7 is nice</think>", "[]")]
+    replies += [Reply((ProviderError("no", status_code=status),)) for status in (401, 429, 500, None)]
+    for reply in [*replies, Reply((TextDelta("5, 4"), ProviderError("broke off")))]:
+        assert await order(reply) == list(range(12)), reply
 
-
-@pytest.mark.fault("search in documents: a reranker that refuses, is silent, or writes something else than numbers")
-@pytest.mark.parametrize("status", [401, 429, 500, None])
-async def test_a_reranker_that_refuses_changes_nothing(status: int | None) -> None:
-    assert await order(Reply((ProviderError("no", status_code=status),))) == list(range(12))
-    assert await order(Reply((TextDelta("5, 4"), ProviderError("broke off")))) == list(range(12))
-
-
-@pytest.mark.fault("search in documents: a reranker that refuses, is silent, or writes something else than numbers")
-async def test_a_reranker_that_is_silent_is_given_up() -> None:
     model = ScriptedModel(Reply((TextDelta("2"), Pause(1000))))
     async with asyncio.timeout(25):
         found = await reranked(model, "Which part?", HITS, [DOCUMENT], lambda _: None, seconds=0.05)

@@ -1,18 +1,16 @@
 """Each content is read once, whichever tool and agent asks for it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
 
-from task.documents.model import Block, Extraction
+from task.documents.model import Block, Extraction, packed, unpacked
 from task.llm.base import ChatModel
 from task.llm.scripted import ScriptedModel, says
-from task.search.document_cache import DocumentCache
-from task.search.readings import Readings, Requester, packed, unpacked
+from task.search.readings import Readings, Requester
+from task.search.shelf import DocumentCache
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
@@ -100,7 +98,7 @@ async def test_a_text_larger_than_the_memory_for_texts_is_read_but_not_kept() ->
     assert readers.calls == 2
 
 
-@pytest.mark.parametrize("text", ["plain", "two\nlines", "half a letter \ud800", "漢字 😀"])
+@pytest.mark.parametrize("text", ["plain", "two\nlines", "a lost letter \ufffd", "漢字 😀"])
 def test_a_text_survives_as_bytes(text: str) -> None:
     found = Extraction((Block(text, "a | b", 3), Block("x")), ("a note",))
     assert unpacked(packed(found)) == found

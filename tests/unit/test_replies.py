@@ -1,13 +1,12 @@
 """What counts as a decision about waiting calls, and what never does."""
 
-from __future__ import annotations
-
 from time import process_time
 from typing import Any
 
 import pytest
 
-from task.conversation.inputs import CHECKED_TEXT, DECISION_CHARS, NOT_CHOSEN, Answer, codes_in, new_code, read_reply
+from task.approvals.approvals import CHECKED_TEXT, DECISION_CHARS, NOT_CHOSEN, codes_in, read_reply
+from task.conversation.inputs import Answer, new_code
 
 ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
 YES, ALWAYS, NO, REST = (

@@ -1,14 +1,12 @@
 """The grammar of decisions on generated texts: nothing but a decision decides anything."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from task.conversation.inputs import codes_in, read_reply
+from task.approvals.approvals import codes_in, read_reply
 
 WAITING = ["k7f3", "p2x9", "m4q5"]
 DECISIONS = ("approve k7f3, deny P2X9 because it is old; always m4q5", "yes", "deny all", "always allow k7f3 and m4q5")

@@ -1,7 +1,5 @@
 """What a run may do follows the grants in the store while the run goes on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A question of a coding run at the terminal: all that decides is shown, and nothing acts on the terminal."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pty
@@ -13,9 +11,9 @@ import pytest
 from task.coding.report import TerminalOutput, card_rows
 from task.conversation.inputs import Answer
 from task.conversation.messages import FunctionCall, ToolCall
-from task.permissions.coding import setup_request
 from task.permissions.facts import CallFacts
 from task.permissions.gate import card_of
+from task.permissions.policy import setup_request
 from task.tools.toolbox import Pending
 
 

@@ -31,7 +31,7 @@ from task.runs.runner import Runner
 from task.runs.table import Preparing
 from task.settings import Settings
 from task.store import tables
-from task.store.access import StoreAccess
+from task.store.access import StoreAccess, StoreOptions
 from task.store.records import Approval, RequestKey, Run
 from task.store.store import Store, open_store
 from tests.support.simulated_loop import SimulatedLoop
@@ -129,7 +129,7 @@ class Pair:
 
     async def process(self) -> Process:
         async with self.entering:
-            store = await open_store(self.url, clock=self.clock, chores=False)
+            store = await open_store(StoreOptions(self.url, clock=self.clock, chores=False))
             alive = update(tables.processes).where(tables.processes.c.id == store.processes.own_id)
             await store.database.execute(alive.values(seen_at=self.clock() + 1e9))
 
@@ -141,7 +141,7 @@ class Pair:
             return f"noted: {text}"
 
         services, profile = opened(Settings(), tools=[MadeTool("write", write, TEXT, frozenset({Effect.WRITE}))])
-        services = replace(services, store=StoreAccess(self.url, _store=store))
+        services = replace(services, store=StoreAccess(StoreOptions(self.url), _store=store))
         profile = replace(
             profile,
             backend=Backend(lambda *_: EagerModel(self, lambda: made), fetches_files=True, listed=False),

@@ -1,7 +1,5 @@
 """The scripted model plays replies, and the demo is labelled as one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +7,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, Role, assistant, system, user
-from task.llm.base import (
-    Accumulator,
-    Delta,
-    Finish,
-    ModelOptions,
-    ReasoningDelta,
-    TextDelta,
-    ToolSchema,
-    Usage,
-)
+from task.llm.base import Accumulator, Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
 from task.llm.scripted import Reply, ScriptedModel, demo, demo_reply, says, wants
 from tests.support.clock import FakeClock
 

@@ -1,7 +1,5 @@
 """What a process shares and what its agent is cannot be changed; a door derives a profile of its own."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Every setting has its effect, and those of the console are named where they have none."""
 
-from __future__ import annotations
-
+import ast
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +9,12 @@ import pytest
 
 from task.settings import Settings, load_settings
 from task.settings.sources import settings_of
-from tests.support.settings_reads import read_keys
 
 ROOT = Path(__file__).parents[2]
+TASK = ROOT / "task"
+# It shows all settings in the documented shape, whether they have an effect or not.
+VIEW = TASK / "console" / "configuration.py"
+PASSED_ON = {("interpreter",), ("store",), ("context",), ("http",)}  # as a whole
 CONSOLE = {setting.key for setting in settings_of(Settings, "") if setting.console}
 # The documented views that `MessageManager` and `UserInterfaceManager` are made from read these as a whole.
 VIEWED = ("console.", "history.")
@@ -43,6 +45,16 @@ EFFECTS = {
     "test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whole_in_the_chat": "history.max_tokens",
 }  # fmt: skip
 ALL = {setting.key for setting in settings_of(Settings, "")}
+
+
+def read_keys() -> set[str]:
+    """The dotted keys of which every part is an attribute that code outside the settings' own package reads."""
+    files = [path for path in TASK.rglob("*.py") if path != VIEW and path.parent.name != "settings"]
+    files.append(TASK / "settings" / "tree.py")  # its properties read settings
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    known = settings_of(Settings, "")
+    return {item.key for item in known if read.issuperset(item.path) or item.path[:-1] in PASSED_ON}
 
 
 def test_every_setting_is_read() -> None:

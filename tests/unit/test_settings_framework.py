@@ -1,7 +1,5 @@
 """The framework's configuration file: its keys, variables, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -139,7 +137,7 @@ def test_a_documented_key_sets_its_setting(tmp_path: Path, content: str, key: st
         ("message_history: {pruning_strategy: forget}", "'remove_oldest' or 'summarize'"),
         ("teps: {bash: {alowed_commands: [ls]}}", "teps.bash.alowed_commands in dial-agent.yaml is"),
         ("teps: {bash: {alowed_commands: [ls]}}", "the nearest is teps.bash.allowed_commands"),
-        ("teps: {tool_timeout: soon}", "teps.tool_timeout in dial-agent.yaml: it must be a number of milliseconds"),
+        ("teps: {tool_timeout: soon}", "teps.tool_timeout in dial-agent.yaml: it must be a number"),
         ("llm: {provider: gemni}", "there is no provider 'gemni'; the nearest is gemini"),
         ("llm: {provider: [1]}", "there is no provider"),
         ("llm: {provider: gemini, gemini: {modle: x}}", "llm.gemini.modle in dial-agent.yaml is not"),

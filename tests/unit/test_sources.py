@@ -1,7 +1,5 @@
 """Sources have one number in the whole conversation, and an answer carries those that it cites."""
 
-from __future__ import annotations
-
 import pytest
 
 from task.conversation.messages import Attachment, Message, Role, assistant, tool_message, user

@@ -1,7 +1,5 @@
 """What a model can write around and into a question: nothing of it looks like, hides or changes the question."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stages of an answer: opened, closed safely, and folded from the third one on."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

@@ -1,12 +1,10 @@
 """Runs and their events: live, after a break, and from another process."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,13 +14,12 @@ from sqlalchemy import Connection, Engine, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, KeyReused, NotFound
-from task.runs.events import state_of
-from task.runs.request import RunOptions
-from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
+from task.runs.request import RunOptions, state_of
+from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
+from task.store.keys import REQUEST_KEY_SECONDS
 from task.store.records import AlreadyStarted, RequestKey, Run
 from task.store.records import Event as RunEvent
-from task.store.runs import KEY_SECONDS
 from task.store.store import Store
 from task.store.writer import AT_ONCE
 from tests.support.stores import OWNER, StoreClock, opened, seen_for, sqlite_url
@@ -153,7 +150,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
         session = await store.sessions.start(OWNER)
         run = await store.runs.start(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
-        request = RunOptions("runs", "m").as_dict()
+        request = asdict(RunOptions("runs", "m"))
         store.runs.append_event(run.run_id, "started", messages=0, request=request)
         store.runs.append_event(run.run_id, "text", text="I was just")
         async with asyncio.timeout(20), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
@@ -166,7 +163,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
         assert state is not None
         assert stored.status == "interrupted"
-        assert (state.status, state.written, state.failed) == ("interrupted", "I was just", True)
+        assert (state.run.status, state.written, state.failed) == ("interrupted", "I was just", True)
         kept = (await other.sessions.get(OWNER, session.session_id)).messages
         assert kept == (user("hi"), replace(assistant("I was just"), unsourced=True))  # its results are lost
         await store.runs.finish(run, "finished", added=[assistant("I was just thinking.")])
@@ -185,7 +182,7 @@ async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_p
         with pytest.raises(KeyReused):
             await store.runs.claim(OWNER, other, run.run_id)
         theirs = await store.runs.started_by("bob", key)
-        clock.now += KEY_SECONDS + 1
+        clock.now += REQUEST_KEY_SECONDS + 1
         expired = await store.runs.started_by(OWNER, other)
         fresh = await store.runs.start(OWNER, key=other)
     assert (again.value.run_id, theirs, expired) == (run.run_id, None, None)
@@ -205,11 +202,11 @@ async def taken_for_dead(tmp_path: Path) -> AsyncGenerator[tuple[Store, Store, R
     async with opened(sqlite_url(tmp_path), clock) as frozen, opened(sqlite_url(tmp_path), clock) as other:
         session = await frozen.sessions.start(OWNER)
         run = await frozen.runs.start(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
-        frozen.runs.append_event(run.run_id, "started", messages=0, request=RunOptions("runs", "m").as_dict())
+        frozen.runs.append_event(run.run_id, "started", messages=0, request=asdict(RunOptions("runs", "m")))
         frozen.runs.append_event(run.run_id, "text", text="I was just")
         await queued(frozen)
         start = TraceStart(OWNER, "runs", "m", run_id=run.run_id)
-        frozen.traces.put(TraceObserver("trace_1", start, clock=clock).trace(), stored=False)
+        frozen.traces.put(TraceRecorder(None, start, "trace_1", clock).trace(), stored=False)
         await frozen.flush()
         await seen_for(other, clock, 31)
         assert await other.processes.interrupt_orphans() == 1
@@ -297,7 +294,7 @@ async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Pat
         stored = await other.runs.get(OWNER, run.run_id)
         state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
     assert state is not None
-    assert (state.status, state.written, state.failed) == ("interrupted", "", True)
+    assert (state.run.status, state.written, state.failed) == ("interrupted", "", True)
 
 
 @pytest.mark.fault("store: a process that dies between the last events of a run and its end")
@@ -328,10 +325,10 @@ async def test_the_last_events_are_stored_together_with_the_end_of_the_run_howev
 async def test_another_process_can_follow_a_run_wait_for_its_end_and_stop_it(store: Store, tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(20):
         run = await store.runs.start(OWNER)
-        assert await store.runs.seconds_since_listener(run.run_id) > 1e9
+        assert store.runs.seconds_since_listener(run.run_id) > 1e9
         listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
         store.runs.append_event(run.run_id, "text", text="hello")
-        while await store.runs.seconds_since_listener(run.run_id) > 10:
+        while store.runs.seconds_since_listener(run.run_id) > 10:
             await asyncio.sleep(0.02)
         assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
         waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))

@@ -1,7 +1,5 @@
 """The store's writer loses nothing, whatever waits to be written, and can be closed at any time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,7 +14,7 @@ from task.errors import StoreUnavailable
 from task.llm.base import ModelOptions
 from task.loop import LoopObserver
 from task.runs.traces import TraceRecorder, TraceStart, recorded
-from task.store.access import StoreAccess
+from task.store.access import StoreAccess, StoreOptions
 from task.store.database import open_database
 from task.store.store import open_store
 from task.store.writer import MOST_QUEUED, Writer
@@ -61,7 +59,7 @@ async def test_everything_queued_while_the_database_hangs_is_written_when_it_is_
 async def test_while_too_much_waits_nothing_new_starts_and_what_goes_on_waits_and_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    access = StoreAccess(sqlite_url(tmp_path))
+    access = StoreAccess(StoreOptions(sqlite_url(tmp_path)))
     store = await access.get()
     run, start = await store.runs.start(OWNER), TraceStart(OWNER, "chat", "m", ModelOptions(), (user("hi"),))
     live = store.runs._live[run.run_id]
@@ -76,7 +74,7 @@ async def test_while_too_much_waits_nothing_new_starts_and_what_goes_on_waits_an
                 timer = live._timer
                 while live._timer is timer:
                     await asyncio.sleep(0.01)
-        recorder._checkpoint()
+        recorder._checkpoint(store.traces)
         async with recorded(access, start) as observer:  # it can do without the store
             assert type(observer) is LoopObserver
         assert store.writer.waiting == waiting
@@ -114,14 +112,14 @@ async def test_a_flush_fails_when_the_writer_ends_without_its_write(tmp_path: Pa
 
 
 async def test_a_late_request_or_a_cancelled_one_opens_no_store_that_nothing_would_close(tmp_path: Path) -> None:
-    opening = asyncio.create_task(open_store(f"sqlite:///{tmp_path}/store.db"))
+    opening = asyncio.create_task(open_store(StoreOptions(f"sqlite:///{tmp_path}/store.db")))
     async with asyncio.timeout(20):
         while not (tmp_path / "store.db").exists():
             await asyncio.sleep(0)
     opening.cancel()
     await asyncio.wait({opening})
     assert (opening.cancelled(), writers()) == (True, [])
-    access = StoreAccess(f"sqlite:///{tmp_path}/store.db")
+    access = StoreAccess(StoreOptions(f"sqlite:///{tmp_path}/store.db"))
     opening, closing = asyncio.create_task(access.get()), asyncio.create_task(access.close())
     await opening
     await closing
@@ -147,7 +145,7 @@ async def test_concurrent_callers_share_one_attempt_to_open_the_store() -> None:
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, asyncio.timeout(20):
-        access = StoreAccess(f"postgresql://somebody@{address}/db?sslmode=disable")
+        access = StoreAccess(StoreOptions(f"postgresql://somebody@{address}/db?sslmode=disable"))
         first, *others = [asyncio.create_task(access.get()) for _ in range(5)]
         while not tried:
             await asyncio.sleep(0.01)

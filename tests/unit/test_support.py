@@ -1,7 +1,5 @@
 """The test upstream refuses what providers refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import aiohttp

@@ -1,7 +1,5 @@
 """Reading CSV and TSV: every row is kept, whatever the delimiter, the line ends and the quotes."""
 
-from __future__ import annotations
-
 from time import process_time
 
 import pytest

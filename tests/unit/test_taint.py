@@ -1,7 +1,5 @@
 """What the gate sees of a conversation: whether it contains text from outside, and which URLs it vouches for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from time import process_time
 from urllib.parse import unquote, urlsplit

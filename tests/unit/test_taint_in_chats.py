@@ -1,7 +1,5 @@
 """A chat stays tainted: text from outside is not forgotten when the results it came from are missing."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace

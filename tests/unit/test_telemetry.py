@@ -1,7 +1,5 @@
 """Operations as spans and metrics, and the bounds of labels and log lines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -24,8 +22,8 @@ from task.llm.scripted import ScriptedModel, says
 from task.llm.transport import new_session
 from task.product import check
 from task.product.opening import metrics_of
-from task.search.answers import written
-from task.search.passages import reranked
+from task.search.answers import request
+from task.search.passages import asked, reranked
 from task.settings import Settings
 from task.telemetry import SHARED_METRICS, operations
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
@@ -106,7 +104,7 @@ async def test_the_search_in_documents_asks_its_models_as_measured_as_the_run_as
     telemetry = Telemetry(metrics, OtelSpans(exporter))
     reader, sorter = ScriptedModel(says("Yes.", usage=Usage(70, 3, 20)), name="reader"), ScriptedModel(name="sorter")
     with telemetry.run(RUN, {}), tool_call("rag_search_tool", "1"):
-        await written(reader, "Why?", [], lambda _: None, lambda _: None)
+        await asked(reader, request("Why?", []), lambda _: None, lambda _: None)
         assert await reranked(sorter, "Why?", [], [], lambda _: None) == []
     await telemetry.close()
     assert [span.name for span in exporter.get_finished_spans()][:2] == ["chat reader", "chat sorter"]

@@ -1,7 +1,5 @@
 """Calls that a model wrote into its text are made, whatever their notation; nothing else is taken for one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import cache

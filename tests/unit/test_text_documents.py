@@ -1,7 +1,5 @@
 """Reading text and JSON: which reader, which encoding, which notes; and how documents are cut into pages."""
 
-from __future__ import annotations
-
 import json
 import random
 

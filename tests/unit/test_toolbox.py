@@ -1,7 +1,5 @@
 """The toolbox: stages, attachments, long results, and the one name that each tool has under its aliases."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -10,10 +8,11 @@ from functools import cache
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, user
 from task.core_client.files import DialFiles
-from task.errors import ToolError
+from task.errors import ArgumentsError, ToolError
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Effect, ModeGate, PermissionMode
@@ -315,3 +314,31 @@ async def test_a_tool_that_is_itself_called_like_an_alias_is_meant_by_its_name()
     assert schema_names(model) == [SEARCH, ALIAS]
     outcome = await run(ScriptedModel(wants(ALIAS, query="x"), says("done")), Toolbox([CalculatorTool()]), CallsSeen())
     assert outcome.added[1].text() == f"Error: There is no tool '{ALIAS}'. Tools: calculator."
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]},
+    "closed": {"type": "object", "properties": {"b": {"type": "boolean"}}, "additionalProperties": False},
+    "others are numbers": {
+        "type": "object", "properties": {"a": {"type": "number"}}, "additionalProperties": {"type": "number"}
+    },
+    "bounded": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 2}, "b": {"type": "number"}}},
+    "as a whole": {"type": "object", "properties": {"a": {"type": "string"}}, "maxProperties": 1},
+    "nullable": {"type": "object", "properties": {"a": {"type": ["string", "null"]}, "b": {"enum": [1, "x"]}}},
+    "anything": {},
+    "nothing": {"type": "object", "properties": {"a": False}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_arguments_are_accepted_exactly_where_the_json_schema_accepts_them(shape: dict[str, Any]) -> None:
+    validator, tool = Draft202012Validator(shape), answering("any", "", shape=shape)
+    values = ["x", "long", 1, 2**80, 1.0, 1.5, True, None, [], {"a": 1}]
+    some = [{}, *({name: value} for name in "abc" for value in values)]
+    for arguments in [*some, *({"a": first, "b": second} for first in values for second in values)]:
+        fits = True
+        try:
+            assert tool.parse(call("any", json.dumps(arguments))) == arguments
+        except ArgumentsError:
+            fits = False
+        assert fits == validator.is_valid(arguments), arguments

@@ -1,7 +1,5 @@
 """Which folders outside a workspace its commands may read: installations of programs, nothing else of a home."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A program's own tools: registered, described in four formats, and run as a model's answer asks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Traces for operators: `dial-agent traces` and `dial-agent keys`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Requests to providers: when they are retried, when a connection is reused, and how a failure is reported."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What a caller sent becomes a conversation, with pictures for models that see and with the state of past turns."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from task.approvals.approvals import decision_of
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import (
     Attachment,
@@ -33,9 +32,9 @@ from task.conversation.state import (
 )
 from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
+from task.llm.pictures import MADE_BYTES, with_pictures
 from task.llm.scripted import ScriptedModel, says
 from task.loop import LoopObserver
-from task.pictures import MADE_BYTES, with_pictures
 from task.product import Backend, opened
 from task.settings import Settings
 from task.tools.models import Caller
@@ -107,14 +106,9 @@ async def test_the_latest_pictures_of_answers_are_shown_again(sizes: dict[int, i
         Incoming(Role.USER, "Draw"), drawn(1, 2, 3), Incoming(Role.USER, "More"), drawn(4, 5, 4, 6),
         Incoming(Role.USER, "Which is best?"),
     ]  # fmt: skip
-    services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE}), tools=())
     files = SizedFiles({f"files/b/{number}.png": size for number, size in sizes.items()})
-    backend = Backend(lambda name, caller: ScriptedModel(), fetches_files=True, listed=False)
-    try:
-        changed = replace(services, files=files), replace(profile, backend=backend)
-        seen = await with_pictures(*changed, conversation(incoming, {}), "key")
-    finally:
-        await services.close()
+    messages = conversation(incoming, {}, decision_of)
+    seen = await with_pictures(messages, files, "key", None, fetched=True)
     parts = [seen[place].content for place in (2, 4)]
     urls = [
         [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
@@ -141,7 +135,7 @@ def test_a_conversation_is_the_past_turns_with_their_tools_and_the_question_with
         Incoming(Role.USER, [part], attachments=(forged,)),
     ]
     turns = {1: TurnState((assistant(None, [call]), tool_message(call, "4")))}
-    *messages, question = conversation(incoming, turns)
+    *messages, question = conversation(incoming, turns, decision_of)
     assert [message.text() for message in messages] == ["2+2?", "", "4", "It is 4."]
     assert isinstance(question.content, list)
     assert question.content[0] == part

@@ -1,7 +1,5 @@
 """The libraries of the web page are listed, unchanged and licensed, and its catalogues complete."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tokens of a run: requests fit the model's window, and those of models that tools call count."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -16,8 +14,8 @@ from task.llm.failures import CONTEXT_LENGTH
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.llm.window import NOTE_TOKENS, SMALL, ContextWindow
 from task.loop import Limits, RunOutcome, ToolLoop
-from task.search.document_cache import DocumentCache
 from task.search.readings import Readings
+from task.search.shelf import DocumentCache
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentSpec, DeploymentTool
 from task.tools.rag.rag_tool import RagTool

@@ -1,7 +1,5 @@
 """Reading, writing, listing, editing and searching files, as functions and as tools: a result whatever goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A workspace reaches its own files, whatever they are, and nothing outside whatever the path, sequence or race is."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 
 from task.errors import ToolError
 from task.tools.workspace import files as fs
-from task.tools.workspace.files import Query
 from task.tools.workspace.root import MAX_BYTES, PathEscape, Workspace
 
 SECRET = b"secret"
@@ -291,7 +288,7 @@ def _taken(workspace: Workspace, kind: str, path: str, other: str, target: str) 
         "write": lambda: fs.write(workspace, path, "written"),
         "edit": lambda: fs.edit(workspace, path, "canary", "edited"),
         "list": lambda: fs.listed(workspace, path),
-        "search": lambda: fs.search(workspace, path, Query("canary that")),
+        "search": lambda: fs.search(workspace, path, "canary that"),
     }
     if kind in agent:
         return agent[kind]().detail

@@ -1,7 +1,5 @@
 """The workspaces that an operator names: which folders may be one, and who gets their tools."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -12,8 +10,7 @@ import pytest
 from task.cli.doctor import results
 from task.console.configuration import ConfigurationManager
 from task.errors import SettingsError
-from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
-from task.permissions.policy import DEFAULT_RULES
+from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS
 from task.product import check
 from task.product.parts import command_limits, policy_of, workspace_of
 from task.settings import Settings, load_settings

@@ -1,13 +1,11 @@
 """What reads text from outside takes linear time, whatever it does around its regular expressions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import process_time
 
 import pytest
 
-from task.conversation.inputs import _decision
+from task.approvals.approvals import _decision
 from task.conversation.sources import Sources
 from task.documents.html import letters
 from task.documents.xlsx import shown_as

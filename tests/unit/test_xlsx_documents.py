@@ -1,7 +1,5 @@
 """Reading workbooks: every sheet under its name, every cell as Excel shows it."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, time, timedelta
 
 import pytest

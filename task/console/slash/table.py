@@ -1,22 +1,21 @@
-"""The slash commands: one table, and what finds and runs them. None of them asks a model; /retry takes a turn."""
+"""The slash commands and their table. None of them asks a model; /retry takes a turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
 
 from task.closing import run_blocking
-from task.console.attachments import AttachedFile, attach, local_path, mentioned, message_with, unquoted
+from task.console.attachments import AttachedFile, local_path, unquoted
 from task.console.terminal.rendering import one_line
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
-from task.errors import AgentError, InvalidRequest
+from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
@@ -40,13 +39,10 @@ MISSING = {
 NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
 NO_CORE = "files of DIAL Core: none is connected; files of the working directory and pictures can be attached."
 LISTED = 20  # sessions
-_TRACES = 200  # of one page
-COMMAND = "Command"  # the type of the errors shown
-NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
+COUNTED = 1_000  # of the newest runs of a session
 NO_MESSAGE = "There is no message to repeat."
 LONGEST_NAME = 40  # of a command that does not exist
 DEFAULT, OVERWRITE, REVOKE, DETACH = "default", "--overwrite", "revoke", "detach"
-HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,49 +59,8 @@ class SlashCommand:
         return self.usage.split()[0]
 
 
-def run_command(console: FrameworkController, text: str) -> bool:
-    """Run the command that `text` is and show its result; False: it is none."""
-    if not text.startswith("/"):
-        return False
-    name, argument = [*text.split(maxsplit=1), ""][:2]
-    try:
-        command = _command(name)
-        if console.answering and not command.during_turn:
-            raise InvalidRequest(NO_TURN.format(name=command.name))
-        if shown := command.run(console, argument.strip()):
-            console.ui.display_system_message(shown)
-    except AgentError as error:
-        console.ui.display_error_message(COMMAND, str(error))
-    except KeyboardInterrupt:
-        console.ui.display_error_message(COMMAND, f"{name} was stopped.")
-    return True
-
-
-def user_message(console: FrameworkController, text: str) -> Message:
-    """The user's message with the attached files and with those that it names as `@path`.
-
-    Raises:
-        InvalidRequest: one of these cannot be attached; nothing has changed for the others.
-    """
-    for path in mentioned(text, console.product.folder):
-        attach_file(console, path)
-    message = message_with(text, console.attached)
-    console.attached.clear()
-    return message
-
-
-def attach_file(console: FrameworkController, path: Path) -> AttachedFile:
-    """Attach a file to the next message, once.
-
-    Raises:
-        InvalidRequest: it cannot be attached.
-    """
-    found = run_blocking(attach, console.product, console.caller, path)
-    console.attached[:] = [*(file for file in console.attached if file.path != path), found]
-    return found
-
-
-def _command(name: str) -> SlashCommand:
+def find_command(name: str) -> SlashCommand:
+    """The command of this name. Raises: InvalidRequest, with the nearest one, if there is none."""
     command = COMMANDS.get(name.lower())
     if command is None:
         name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
@@ -127,7 +82,7 @@ def show_help(console: FrameworkController, argument: str) -> str | None:
     if not argument:
         console.ui.display_special_command_help({command.usage: command.help for command in COMMANDS.values()})
         return None
-    command = _command(f"/{argument.lstrip('/')}")
+    command = find_command(f"/{argument.lstrip('/')}")
     return f"{command.usage}: {command.help}"
 
 
@@ -218,7 +173,7 @@ def choose_model(console: FrameworkController, argument: str) -> str:
 
 def change_files(console: FrameworkController, argument: str) -> str:
     def listed(file: AttachedFile) -> str:
-        return f"{file.name} ({file.note})" if file.note else file.name
+        return file.name if file.stored else f"{file.name} (the model reads it in the working directory)"
 
     action, _, rest = argument.partition(" ")
     if not argument:
@@ -226,7 +181,7 @@ def change_files(console: FrameworkController, argument: str) -> str:
             return "No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."
         return "\n".join(["Files of the next message:", *(f"- {listed(file)}" for file in console.attached)])
     if action != DETACH:
-        return f"Attached {listed(attach_file(console, local_path(unquoted(argument), console.product.folder)))}"
+        return f"Attached {listed(console.attach(local_path(unquoted(argument), console.product.folder)))}"
     name = unquoted(rest.strip())
     gone = [file for file in console.attached if name in ("all", file.name, file.path.name, str(file.path))]
     if not gone:
@@ -246,8 +201,8 @@ def save(console: FrameworkController, argument: str) -> str:
     else:
         parts = ["# Conversation"]
         for item in saved["messages"]:
-            tool = f" {item['tool_name']}" if item["role"] == "tool_result" else ""
-            parts.append(f"## {HEADINGS.get(item['role'], item['role'])}{tool}")
+            heading = f"Tool {item['tool_name']}" if item["role"] == "tool_result" else item["role"].title()
+            parts.append(f"## {heading}")
             calls = [f"- called `{call['function']['name']}`" for call in item.get("tool_calls", ())]
             parts += filter(None, (Message(Role.USER, item["content"]).text(), "\n".join(calls)))
         content = ("\n\n".join(parts) + "\n").encode()
@@ -267,14 +222,13 @@ def resume(console: FrameworkController, argument: str) -> str | None:
         store = await console.product.services.store.get()
         return (await store.sessions.list(console.caller.owner, LISTED)).items
 
-    if argument and not (argument.isdecimal() and len(argument) < 4):
-        console.resume(argument)
-        return None
     sessions = dict(enumerate(run_blocking(listed), 1))
-    if argument:
+    if argument.isdecimal() and len(argument) < 4:
         if int(argument) not in sessions:
             raise InvalidRequest(f"There is no session {argument}; /resume lists {len(sessions)}.")
-        console.resume(sessions[int(argument)].session_id)
+        argument = sessions[int(argument)].session_id
+    if argument:
+        console.resume(argument)
         return None
     if not sessions:
         return "There are no sessions yet."
@@ -287,20 +241,16 @@ def resume(console: FrameworkController, argument: str) -> str | None:
 
 
 def show_cost(console: FrameworkController, argument: str) -> str:
-    session_id, traces, usage = console.session_id, list[Trace](), dict[str, Usage]()
+    session_id, usage = console.session_id, dict[str, Usage]()
     if session_id is None:
         return "Nothing was asked in this conversation yet."
 
-    async def read() -> None:
-        store, cursor = await console.product.services.store.get(), ""
+    async def read() -> Sequence[Trace]:
+        store = await console.product.services.store.get()
         await store.flush()
-        while cursor is not None:
-            which = TraceFilter(session_id)
-            page = await store.traces.list(console.caller.owner, _TRACES, cursor or None, which)
-            cursor = page.cursor
-            traces.extend(page.items)
+        return (await store.traces.list(console.caller.owner, COUNTED, which=TraceFilter(session_id))).items
 
-    run_blocking(read)
+    traces = run_blocking(read)
     for trace in traces:
         for model, used in trace.usage.items():
             usage[model] = usage.get(model, Usage()) + used
@@ -310,12 +260,9 @@ def show_cost(console: FrameworkController, argument: str) -> str:
         lines.append(f"- {model}: {used.prompt_tokens} in requests, {used.completion_tokens} in answers")
     priced = [trace.cost for trace in traces if trace.cost is not None]
     unpriced = len(traces) - len(priced)
-    if not priced:
-        lines.append("Cost: unknown; the setting `prices` has the prices of models.")
-    else:
-        without = f", without {unpriced} runs of models without a price" if unpriced else ""
-        lines.append(f"Cost: {sum(priced):.6g}{without}.")
-    return "\n".join(lines)
+    without = f", without {unpriced} runs of models without a price" if unpriced else ""
+    cost = f"{sum(priced):.6g}{without}" if priced else "unknown; the setting `prices` has the prices of models"
+    return "\n".join([*lines, f"Cost: {cost}."])
 
 
 def retry(console: FrameworkController, argument: str) -> None:
@@ -344,8 +291,12 @@ def _local_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
-    """The tools of the next turn with their source and their size in every request, then what is missing and why."""
+def list_tools(console: FrameworkController, argument: str) -> str:
+    return run_blocking(_described_tools, console.product, console.caller)
+
+
+async def _described_tools(product: ConsoleProduct, caller: RunCaller) -> str:
+    # The tools of the next turn with their source and their size in every request, then what is missing and why.
     services, profile, asking = product.services, product.profile, caller.of_tools()
     own, local = await profile.own_tools(), await profile.workspace_tools(asking)
     usable = await available(services, profile, own, caller.core_key)
@@ -383,12 +334,7 @@ _ALL = (
     SlashCommand("/debug", "Switch summaries of what goes to the model and to tools.", switch_debug, during_turn=True),
     SlashCommand("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
     SlashCommand("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
-    SlashCommand(
-        "/tools",
-        "List the tools, and what is missing and why.",
-        lambda console, _: run_blocking(tools, console.product, console.caller),
-        during_turn=True,
-    ),
+    SlashCommand("/tools", "List the tools, and what is missing and why.", list_tools, during_turn=True),
     SlashCommand("/model [name]", "Show the models of the provider, or switch to one.", choose_model),
     SlashCommand("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
     SlashCommand("/save [--overwrite] <path>", _SAVED, save, during_turn=True),

@@ -43,12 +43,20 @@ _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How answers look: the prefixes of the configuration, whether times are shown, and a summary of every event."""
+    """How the console looks, by the names of its settings."""
 
     assistant_prefix: str = "Assistant: "
     error_prefix: str = "Error: "
+    system_prefix: str = "System: "
     tool_prefix: str = "Tool: "
-    timestamps: bool = False
+    prompt_symbol: str = "> "
+    show_timestamps: bool = False
+    color_enabled: bool = True
+    debug_mode: bool = False
+
+    def stamp(self) -> list[tuple[str, str]]:
+        """What stands before a message, where that is wanted: when it was written."""
+        return [(time.strftime("%H:%M:%S "), "dim")] if self.show_timestamps else []
 
 
 @dataclass(slots=True)
@@ -78,7 +86,6 @@ class RunView:
         self.attachments: list[Attachment] = []
         self._printed: list[RenderableType] = []
         self._before, self._headed = "", False
-        self._thought = ""
         self._started, self._over = clock(), False
 
     def show(self, event: Event) -> None:
@@ -88,10 +95,7 @@ class RunView:
             self._printed.append(Text(summary(event), "dim"))
         match event.type:
             case "text":
-                self._thought = ""
                 self._print_blocks(self._blocks.add(data["text"]))
-            case "reasoning":
-                self._thought = (self._thought + data["text"])[-200:]
             case "stage_opened":
                 self._print_blocks(self._blocks.end())
                 stage = self._stages[data["stage"]] = _ToolCard(one_line(data["name"]), self._clock())
@@ -108,7 +112,7 @@ class RunView:
                 while self._cards and self._cards[0].seconds is not None:
                     self._print("card", self._card(self._cards.pop(0)))
             case "attachment" if data["stage"] is None:
-                attachment = attachment_of(data["attachment"])
+                attachment = Attachment(**{name: data["attachment"].get(name) for name in Attachment.__slots__})
                 (self.attachments if number_of(attachment) is None else self._sources).append(attachment)
             case "error":
                 self._print_blocks(self._blocks.end())
@@ -135,11 +139,7 @@ class RunView:
     @property
     def activity(self) -> str:
         """What the user waits for, in a line; empty once the run is over."""
-        if self._over:
-            return ""
-        doing = one_line(self._thought)[-60:] if self._thought else ""
-        took = f"{self._clock() - self._started:.0f} s"
-        return f"Thinking: …{doing} · {took}" if doing else f"Working · {took}"
+        return "" if self._over else f"Working · {self._clock() - self._started:.0f} s"
 
     def _card(self, stage: _ToolCard, depth: int = 0) -> RenderableType:
         name, _, argument = stage.title.partition(": ")
@@ -164,7 +164,12 @@ class RunView:
             self._print("card", self._card(stage))
         self._cards.clear()
         if self._sources:
-            self._print("sources", Group(*source_lines(self._sources)))
+            lines = [Text("Sources", "bold")]
+            for item in self._sources:
+                title, place = one_line(item.title or ""), item.reference_url or ""
+                address = "" if place in (item.title or "") else f" {one_line(place)}"
+                lines.append(Text.assemble("  ", title, (address, "dim"), overflow="fold"))
+            self._print("sources", Group(*lines))
         if ending := _ENDS.get(data["status"]):
             self._print("end", Text(ending[0].format(limit=data.get("limit") or "steps"), ending[1]))
         self._over = True
@@ -185,8 +190,7 @@ class RunView:
 
 def heading(look: Look) -> list[Text]:
     """The line above an answer: who wrote it and, where wanted, when."""
-    parts = [(time.strftime("%H:%M:%S "), "dim")] if look.timestamps else []
-    prefix = look.assistant_prefix.rstrip()
+    parts, prefix = look.stamp(), look.assistant_prefix.rstrip()
     return [Text.assemble(*parts, (prefix, "bold green"))] if parts or prefix else []
 
 
@@ -199,24 +203,10 @@ def result_lines(text: str) -> list[str]:
     return lines if more <= 1 else [*lines[:RESULT_LINES], f"… {more} more lines"]
 
 
-def attachment_of(data: Mapping[str, Any]) -> Attachment:
-    """The attachment of an event."""
-    return Attachment(**{name: data.get(name) for name in ("type", "title", "data", "url", "reference_url")})
-
-
 def attachment_line(item: Attachment, place: str) -> Text:
     """An attachment as a line: its title, its type, and where it is."""
     kind = f" ({item.type})" if item.type else ""
     return Text(f"📎 {one_line(item.title or 'attachment')}{safe(kind)} {one_line(place)}".rstrip(), "cyan")
-
-
-def source_lines(sources: Iterable[Attachment]) -> list[Text]:
-    """The sources of an answer, by their numbers."""
-    lines = [Text("Sources", "bold")]
-    for item in sources:
-        address = "" if (item.reference_url or "") in (item.title or "") else f" {one_line(item.reference_url or '')}"
-        lines.append(Text.assemble("  ", one_line(item.title or ""), (address, "dim"), overflow="fold"))
-    return lines
 
 
 def summary(event: Event) -> str:

@@ -34,7 +34,7 @@ from rich.text import Text
 
 from task.console.terminal.answer import RunView
 from task.console.terminal.input_line import MENU_LINES, Draft, InputLine
-from task.console.terminal.rendering import MOST_COLUMNS, Renderer, folded, one_line
+from task.console.terminal.rendering import MOST_COLUMNS, Colors, ansi, folded, one_line
 from task.store.records import Event
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Terminal:
     `ui` has what the rest of the console has filled in.
     """
 
-    def __init__(self, renderer: Renderer, prompt: str, ui: UserInterfaceManager) -> None:
+    def __init__(self, colors: Colors, prompt: str, ui: UserInterfaceManager) -> None:
         self._prompt, self._ui = prompt, ui
         self._entered: Queue[str | _EndOfInput] = Queue()
         self._inbox: deque[_Item] = deque()
@@ -91,7 +91,7 @@ class Terminal:
         keys.add("c-c")(self._interrupt)
         keys.add("c-d")(self._end_or_delete)
         keys.add("c-z")(lambda event: event.app.suspend_to_background())
-        self._screen = Screen(renderer, self._line, lambda: LEAVE if self._leaving else ui.status(), keys)
+        self._screen = Screen(colors, self._line, lambda: LEAVE if self._leaving else ui.status(), keys)
         self._app = self._screen.app
         self._loop = asyncio.new_event_loop()
         if current_thread() is main_thread():  # which may have inherited to ignore it
@@ -283,8 +283,8 @@ class Screen:
     Each picture is drawn with one write, so that a terminal never shows half of one.
     """
 
-    def __init__(self, renderer: Renderer, line: InputLine, status: Callable[[], str], keys: KeyBindings) -> None:
-        self._renderer = renderer
+    def __init__(self, colors: Colors, line: InputLine, status: Callable[[], str], keys: KeyBindings) -> None:
+        self._colors: Colors = colors
         self._live: StyleAndTextTuples = []
         self._live_lines = 0
         # No questions about the cursor: a terminal that answers late would type the answer.
@@ -301,8 +301,8 @@ class Screen:
         self.app: Application[None] = Application(
             Layout(FloatContainer(body, [menu]), focused_element=line.control),
             key_bindings=merge_key_bindings([line.keys(), keys]),
-            style=STYLE if renderer.colors else None,
-            color_depth=DEPTHS[renderer.colors],
+            style=STYLE if colors else None,
+            color_depth=DEPTHS[colors],
             include_default_pygments_style=False,
             erase_when_done=True,
             terminal_size_polling_interval=RESIZE_SECONDS,
@@ -312,7 +312,7 @@ class Screen:
         )
 
     def ansi(self, part: RenderableType) -> str:
-        return self._renderer.ansi(part, min(_size().columns, MOST_COLUMNS))
+        return ansi(part, min(_size().columns, MOST_COLUMNS), self._colors)
 
     def draw(self, above: str, live: Sequence[RenderableType]) -> None:
         """Print `above` once, and show the parts of `live` until the next picture."""

@@ -1,7 +1,5 @@
 """The line that a user types in: several lines, history, completion, and long pastes shown as a word."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from itertools import count

@@ -1,13 +1,11 @@
 """Turn Markdown and messages into text for a terminal, in which nothing but our own sequences acts on it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -41,16 +39,9 @@ _UNSAFE = re.compile(
 _BLANK_ENDS = re.compile(r"(?<! ) +((?:\x1b\[0m)?)\n")
 _EMPTY_START = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+")
 _EMPTY_LINE = re.compile(r"(?:\x1b\[[0-9;]*m)*")
-_STYLES = Theme(  # of the colours that can be read on light and on dark backgrounds
-    {
-        "markdown.code": "cyan",
-        "markdown.h1": "bold",
-        "markdown.h2": "bold",
-        "markdown.h3": "bold italic",
-        "markdown.link": "cyan",
-        "markdown.link_url": "underline",
-        "markdown.block_quote": "italic",
-    }
+# Of the colours that can be read on light and on dark backgrounds.
+_STYLES = Theme(
+    {"markdown.code": "cyan", "markdown.h2": "bold", "markdown.link": "cyan", "markdown.link_url": "underline"}
 )
 FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
 _WORDS = re.compile(r"(?:\\.|[^\s\\])++\\?|\s++|\\")  # and the blanks between them
@@ -77,31 +68,24 @@ def colors_of(environment: Mapping[str, str], *, enabled: bool = True) -> Colors
     return "256" if "256" in kind or environment.get("COLORTERM") else "standard"
 
 
-class Renderer:
-    """Renders for one terminal, as wide as it is at that moment."""
-
-    def __init__(self, colors: Colors) -> None:
-        self.colors: Colors = colors
-
-    def ansi(self, renderable: RenderableType, columns: int) -> str:
-        """The lines, each ended, with sequences for colours only."""
-        plain: dict[str, Any] = {"highlight": False, "legacy_windows": False, "no_color": False, "theme": _STYLES}
-        system, width = self.colors, max(columns, 10)
-        console = Console(file=StringIO(), width=width, color_system=system, force_terminal=True, **plain)
-        depth = console._color_system  # pyright: ignore[reportPrivateUsage]
-        pieces: list[str] = []
-        for text, style, control in console.render(renderable):
-            if control is None or not control:
-                # Markdown's entities (`&#27;`) become characters only here.
-                shown = safe(text)
-                pieces.append(style.render(shown, color_system=depth) if style and self.colors else shown)
-        lines = _BLANK_ENDS.sub(r"\1\n", "".join(pieces))  # a narrower window would wrap them
-        if isinstance(renderable, Markdown):
-            *whole, rest = _EMPTY_START.sub("", lines).split("\n")
-            while not rest and len(whole) > 1 and _EMPTY_LINE.fullmatch(whole[-1]):
-                whole.pop()
-            lines = "\n".join([*whole, rest])
-        return lines if lines.endswith("\n") or not lines else lines + "\n"
+def ansi(renderable: RenderableType, columns: int, colors: Colors) -> str:
+    """The lines, each ended, with sequences for colours only."""
+    plain: dict[str, Any] = {"highlight": False, "legacy_windows": False, "no_color": False, "theme": _STYLES}
+    width = max(columns, 10)
+    console = Console(file=StringIO(), width=width, color_system=colors, force_terminal=True, **plain)
+    depth = console._color_system  # pyright: ignore[reportPrivateUsage]
+    pieces: list[str] = []
+    for text, style, control in console.render(renderable):
+        if not control:
+            shown = safe(text)  # Markdown's entities (`&#27;`) become characters only here
+            pieces.append(style.render(shown, color_system=depth) if style and colors else shown)
+    lines = _BLANK_ENDS.sub(r"\1\n", "".join(pieces))  # a narrower window would wrap them
+    if isinstance(renderable, Markdown):
+        *whole, rest = _EMPTY_START.sub("", lines).split("\n")
+        while not rest and len(whole) > 1 and _EMPTY_LINE.fullmatch(whole[-1]):
+            whole.pop()
+        lines = "\n".join([*whole, rest])
+    return lines if lines.endswith("\n") or not lines else lines + "\n"
 
 
 class _PlainHeading(Heading):
@@ -136,7 +120,7 @@ class _Item(ListItem):
         self._markup, self._empty = markup, True
 
     @classmethod
-    def create(cls, markdown: Markdown, token: Token) -> _Item:
+    def create(cls, markdown: Markdown, token: Token) -> Self:
         return cls(token.markup)
 
     def on_child_close(self, context: MarkdownContext, child: MarkdownElement) -> bool:
@@ -189,10 +173,6 @@ def size_of(text: str) -> str:
 
 
 LEVELS = {"low": "green", "medium": "yellow", "high": "bold red"}
-EXPIRED = "No answer in time: it does not run."
-ELSEWHERE = "Answered elsewhere."
-EDITING = "JSON, Enter allows the call with it, an empty text goes back"
-REPLIES = "y yes · n no, with a reason if you like · a always · e edit the arguments"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote, unquote
 
 from aiohttp import web
@@ -21,16 +21,12 @@ from task.local.core.responses import Refusal
 
 PUBLIC_BUCKET = "public"
 MAX_PATH_BYTES = 900
-
+KEY_SECONDS = 1800.0
+_ID_LENGTH = 32
 _UNESCAPED = "-._~!$'()*,;&=@:+"
 _ENCODED_SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$'()*,;&=@:+]|%[0-9A-Fa-f]{2}|[^\x00-\x7f])+")
 _BUCKET = re.compile(r"[A-Za-z0-9]+")
 _ILLEGAL_CHARACTER = re.compile(r"[\x00-\x1f/{}]")
-
-KEY_SECONDS = 1800.0
-
-_ID_LENGTH = 32
-
 Access = Literal["READ", "READ_WRITE"]
 
 
@@ -110,14 +106,13 @@ class PerRequestKey:
 class Principal:
     """The root caller: `owner` is the bucket location `Keys/{project}/` or `Users/{sub}/`.
 
-    With `key`, the request comes from the application that the key was created for; owner, roles and claims are then
-    the initiator's.
+    With `key`, the request comes from the application that the key was created for; owner and roles are then the
+    initiator's.
     """
 
     owner: str
     roles: tuple[str, ...]
     project: str | None = None
-    claims: Mapping[str, Any] = field(default_factory=dict[str, Any])
     key: PerRequestKey | None = None
 
     def may_use(self, allowed: frozenset[str] | None) -> bool:

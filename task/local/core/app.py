@@ -1,14 +1,12 @@
-"""Local Core as one aiohttp application: its routes, what guards them, and the process that serves it."""
-
-from __future__ import annotations
+"""Local Core as one aiohttp application: its listings and routes, what guards them, the process that serves it."""
 
 import asyncio
 import hmac
-import ipaddress
 import logging
+import re
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -19,14 +17,22 @@ from aiohttp import web
 from task.errors import SettingsError
 from task.llm.chat_request import profile_for
 from task.llm.openai import OpenAIChatModel
-from task.llm.transport import new_session
-from task.local.core import files, forwarding, listings
+from task.llm.transport import is_loopback, new_session
+from task.local.core import files, forwarding
 from task.local.core.access import PRINCIPAL, AccessRules, PerRequestKeys, Principal
-from task.local.core.config import KEY_VARIABLE, ConfigSource, CoreConfig, expanded, with_installation_key
-from task.local.core.core import CORE, Core, CoreSettings
+from task.local.core.config import (
+    KEY_VARIABLE,
+    Deployment,
+    ListedEntry,
+    Model,
+    expanded,
+    load_config,
+    with_installation_key,
+)
+from task.local.core.core import CORE, Core, CoreSettings, ModelServer, usable
 from task.local.core.images import ImageServer
 from task.local.core.models import ConnectedModel, UpstreamModel, with_choice
-from task.local.core.responses import PlainResponse, Refusal
+from task.local.core.responses import PlainResponse, Refusal, json_response
 from task.local.core.served import ChatModelServer, UpstreamServer
 from task.local.core.storage import FileStore
 from task.settings.installation import installation_secret
@@ -35,25 +41,108 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_SECONDS = 2.0
 OPEN_PATH = "/health"
-LOCAL_HOSTS = frozenset({"localhost", "core", "host.docker.internal"})
+CONTAINER_HOSTS = frozenset({"core", "host.docker.internal"})
 TOO_LARGE = "Request body is too large"
-
+SINCE = 1672534800  # Core gives every configured deployment this same time, in seconds
+UNLISTED = {
+    *("name", "type", "endpoint", "upstreams", "features", "user_roles"),
+    *("forward_auth_token", "forward_per_request_key"),
+}
 _FILE = r"files/{tail:[\s\S]*}"  # a decoded path may hold line breaks, unlike `.`
 
 
-async def _health(_: web.Request) -> web.Response:
+async def report_health(_: web.Request) -> web.Response:
+    """200, also without a key."""
     return PlainResponse(200)
 
 
+async def list_entries(request: web.Request) -> web.Response:
+    """The models, applications or toolsets that the caller's roles may use; deployments are the models."""
+    entries = [described(entry) for entry in _visible(request, request.match_info["section"])]
+    return json_response({"data": entries, "object": "list"})
+
+
+async def show_entry(request: web.Request) -> web.Response:
+    """One of them."""
+    entries = _section(request, request.match_info["section"])
+    return json_response(described(usable(request, entries.get(request.match_info["id"]))))
+
+
+async def list_names(request: web.Request) -> web.Response:
+    """Ids and kinds, of the kinds in `type` alone where it is given."""
+    wanted = request.query.get("type", "") or "model,application,toolset"
+    kinds = {kind.strip() for kind in wanted.split(",")}
+    found = [
+        {"id": entry.name, "object": kind}
+        for kind in ("model", "application", "toolset")
+        if kind in kinds
+        for entry in _visible(request, f"{kind}s")
+    ]
+    return json_response(found)
+
+
+async def show_user(request: web.Request) -> web.Response:
+    """The caller's roles with the project of the key."""
+    user = request[PRINCIPAL]
+    return json_response({"roles": list(user.roles), "project": user.project})
+
+
+def _section(request: web.Request, name: str) -> Mapping[str, ListedEntry]:
+    config = request.app[CORE].config
+    return {"applications": config.applications, "toolsets": config.toolsets}.get(name, config.models)
+
+
+def _visible(request: web.Request, section: str) -> Iterable[ListedEntry]:
+    return (entry for entry in _section(request, section).values() if request[PRINCIPAL].may_use(entry.user_roles))
+
+
+def described(entry: ListedEntry) -> dict[str, Any]:
+    """An entry as the listings show it: in snake_case, without nulls."""
+    shown: dict[str, Any] = entry.model_dump(exclude=UNLISTED, exclude_none=True) | {
+        "id": entry.name,
+        entry.kind: entry.name,
+        "object": entry.kind,
+        "reference": entry.reference or entry.name,
+        "owner": "organization-owner",
+        "status": "succeeded",
+        "created_at": SINCE,
+        "updated_at": SINCE,
+    }
+    if isinstance(entry, Deployment):
+        # An endpoint counts as the feature behind it.
+        features = {
+            name.removesuffix("_endpoint").removesuffix("_supported"): bool(value) if "_endpoint" in name else value
+            for name, value in _snake_case(entry.features.model_dump()).items()
+        }
+        shown["features"] = {"mcp": False, "chat_completion": True, "responses_api": False} | features
+        if not entry.input_attachment_types:
+            shown["max_input_attachments"] = 0
+    if isinstance(entry, Model):
+        shown["lifecycle_status"] = "generally-available"
+        shown["capabilities"] = {
+            "scale_types": ["standard"],
+            "completion": entry.type == "completion",
+            "chat_completion": entry.is_chat,
+            "embeddings": entry.type == "embedding",
+            "fine_tune": False,
+            "inference": False,
+        }
+    return shown | {name: _snake_case(shown[name]) for name in ("limits", "pricing") if name in shown}
+
+
+def _snake_case(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value for name, value in fields.items()}
+
+
 ROUTES = [
-    web.get(OPEN_PATH, _health),
+    web.get(OPEN_PATH, report_health),
     web.post(
         r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}",
         forwarding.complete,
     ),
-    web.get("/openai/{section:models|deployments|applications}", listings.list_entries),
-    web.get("/openai/{section:models|deployments|applications}/{id:.+}", listings.show_entry),
-    web.get("/v1/user/info", listings.show_user),
+    web.get("/openai/{section:models|deployments|applications}", list_entries),
+    web.get("/openai/{section:models|deployments|applications}/{id:.+}", show_entry),
+    web.get("/v1/user/info", show_user),
     web.get("/v1/bucket", files.show_bucket),
     web.put(f"/v1/{_FILE}", files.write),
     web.get(f"/v1/{_FILE}", files.read),
@@ -65,22 +154,28 @@ ROUTES = [
 ]
 SINCE_025 = [
     web.post("/v1/ops/resource/{operation:copy}", files.transfer),
-    web.get("/openai/{section:toolsets}", listings.list_entries),
-    web.get("/openai/{section:toolsets}/{id:.+}", listings.show_entry),
-    web.get("/v1/deployment-names", listings.list_names),
+    web.get("/openai/{section:toolsets}", list_entries),
+    web.get("/openai/{section:toolsets}/{id:.+}", show_entry),
+    web.get("/v1/deployment-names", list_names),
     *(web.route(method, "/v1/toolset/{id:.+}/mcp", forwarding.call_toolset) for method in ("GET", "POST", "DELETE")),
 ]
 
 
 def create_app(settings: CoreSettings) -> web.Application:
     """The application. Raises: SettingsError for a public address without `allow_public` or a bad configuration."""
-    if not (settings.allow_public or settings.host == "localhost" or is_loopback(settings.host)):
+    if not (settings.allow_public or is_loopback(settings.host)):
         reason = "others could reach it; use 127.0.0.1 or allow it explicitly"
         raise SettingsError(f"local Core does not listen on {settings.host}: {reason}")
-    source = ConfigSource(settings.config_files, settings.config, lambda document: _prepared(document, settings))
+
+    def filled_in(document: dict[str, Any]) -> dict[str, Any]:
+        environment = {**settings.environment, KEY_VARIABLE: settings.api_key}
+        return with_installation_key(expanded(document, environment, settings.host_map), settings.api_key)
+
+    config = load_config(settings.config_files, settings.config, filled_in)
+    if settings.model is not None:
+        config = with_choice(config, settings.model, settings.image_model)
     access = AccessRules(installation_secret(settings.data_folder / "bucket_secret").encode())
     # The buckets of all who may store files are known before they have asked for theirs.
-    config = source.current()
     for owner in {entry.project for entry in config.keys.values()} | config.applications.keys() | config.models.keys():
         access.id_of(f"Keys/{owner}/")
 
@@ -88,7 +183,7 @@ def create_app(settings: CoreSettings) -> web.Application:
         async with AsyncExitStack() as opened:
             session = await opened.enter_async_context(new_session(settings.idle_seconds))
             keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
-            core = Core(settings, source, access, keys, FileStore(settings.data_folder / "files"), session)
+            core = Core(settings, config, access, keys, FileStore(settings.data_folder / "files"), session)
             app[CORE] = replace(core, models=await _served_models(core, opened))
             yield
 
@@ -99,21 +194,12 @@ def create_app(settings: CoreSettings) -> web.Application:
     return app
 
 
-def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
-    environment = {**settings.environment, KEY_VARIABLE: settings.api_key}
-    document = with_installation_key(expanded(document, environment, settings.host_map), settings.api_key)
-    config = CoreConfig.model_validate(document)
-    return with_choice(config, settings.model, settings.image_model) if settings.model else config
-
-
-async def _served_models(
-    core: Core, opened: AsyncExitStack
-) -> tuple[ChatModelServer | UpstreamServer | ImageServer, ...]:
+async def _served_models(core: Core, opened: AsyncExitStack) -> tuple[ModelServer, ...]:
     choice, image_model = core.settings.model, core.settings.image_model
     if choice is None:
         return ()
     session, store = core.session, core.store
-    chat: ChatModelServer | UpstreamServer
+    chat: ModelServer
     if isinstance(choice, ConnectedModel):
         model = await opened.enter_async_context(choice.connect())
         chat = ChatModelServer(choice.name, model, None if choice.reads_attachments else store)
@@ -121,11 +207,11 @@ async def _served_models(
         model = OpenAIChatModel(session, choice.base_url, choice.api_key or "", choice.name, choice.profile)
         chat = ChatModelServer(choice.name, model, store)
     else:
-        chat = UpstreamServer(choice, session, store)
+        chat = UpstreamServer(choice.name, choice, session, store)
     if not image_model:
         return (chat,)
     upstream = choice if isinstance(choice, UpstreamModel) else None
-    return chat, ImageServer(image_model, upstream, core.session, core.store, core.access, core.keys)
+    return chat, ImageServer(image_model, upstream, session, store, core.access, core.keys)
 
 
 @web.middleware
@@ -154,8 +240,7 @@ async def guard(
         response = PlainResponse(413, TOO_LARGE)
     except (ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError):
         response = PlainResponse(422, "Failed to receive body")
-    resource = request.match_info.route.resource
-    route = resource.canonical if resource is not None else "(no route)"
+    route = resource.canonical if (resource := request.match_info.route.resource) else "(no route)"
     logger.info("%s %s %d %.3f s", request.method, route, response.status, time.monotonic() - started)
     return response
 
@@ -176,18 +261,10 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         response.headers["Access-Control-Expose-Headers"] = "etag"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a loopback address; names are not looked up."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _check_sender(request: web.Request) -> None:
     settings = request.app[CORE].settings
     host = _hostname(f"//{request.headers.get('Host', '')}")
-    if host not in LOCAL_HOSTS | settings.allowed_hosts and not is_loopback(host):
+    if host not in CONTAINER_HOSTS | settings.allowed_hosts and not is_loopback(host):
         raise Refusal(403, "Host is not allowed")
     if not _origin_is_allowed(request):
         raise Refusal(403, "Origin is not allowed")
@@ -198,10 +275,7 @@ def _check_sender(request: web.Request) -> None:
 
 def _origin_is_allowed(request: web.Request) -> bool:
     origin = request.headers.get("Origin")
-    if origin is None or origin in request.app[CORE].settings.allowed_origins:
-        return True
-    host = _hostname(origin)
-    return host == "localhost" or is_loopback(host)
+    return origin is None or origin in request.app[CORE].settings.allowed_origins or is_loopback(_hostname(origin))
 
 
 def _hostname(url: str) -> str:
@@ -212,11 +286,10 @@ def _hostname(url: str) -> str:
 
 
 def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
-    key = headers.get("Api-Key", "")
-    authorization = headers.get("Authorization")
-    if not key and authorization is None:
+    key, authorization = headers.get("Api-Key", ""), headers.get("Authorization", "")
+    if not key and "Authorization" not in headers:
         raise Refusal(401, "At least API-KEY or Authorization header must be provided")
-    scheme, _, value = (authorization or "").strip().partition(" ")
+    scheme, _, value = authorization.strip().partition(" ")
     bearer = value.strip() if scheme.lower() == "bearer" else scheme
     if key and bearer and bearer != key:
         raise Refusal(400, "Either API-KEY or Authorization header must be provided but not both")

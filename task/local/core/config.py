@@ -1,13 +1,10 @@
-"""DIAL Core's dynamic configuration: the parts of `config.json` that local Core uses, read again when they change."""
-
-from __future__ import annotations
+"""DIAL Core's dynamic configuration: the parts of `config.json` that local Core uses."""
 
 import json
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -15,11 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from task.errors import SettingsError
 
-logger = logging.getLogger(__name__)
-
 KEY_VARIABLE = "DIAL_API_KEY"
 PUBLISHED_KEY = "dial_api_key"  # stands in DIAL's documentation and in shared configuration files: no secret
-
 _VARIABLE = re.compile(r"\$\{(?:env[:.])?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -83,8 +77,6 @@ class Deployment(ListedEntry):
 class CoreApplication(Deployment):
     kind = "application"
 
-    application_properties: dict[str, Any] | None = None
-
 
 class Model(Deployment):
     kind = "model"
@@ -116,7 +108,7 @@ class ProjectKey(_Part):
     roles: list[str] = Field(default_factory=list[str])
 
     @model_validator(mode="after")
-    def _has_a_role(self) -> ProjectKey:
+    def _has_a_role(self) -> Self:
         if not self.all_roles:
             raise ValueError("a key needs a role")
         return self
@@ -137,68 +129,41 @@ class CoreConfig(_Part):
     @model_validator(mode="before")
     @classmethod
     def _entries_know_their_names(cls, document: Any) -> Any:
-        named = dict(document)
+        named: dict[str, Any] = {key: value for key, value in dict(document).items() if value is not None}
         for section in ("applications", "models", "toolsets"):
-            entries: Any = named.get(section)
-            if isinstance(entries, dict):
+            if isinstance(entries := named.get(section), dict):
                 named[section] = {
                     name: {**entry, "name": name} if isinstance(entry, dict) else entry
                     for name, entry in entries.items()
                 }
-        return {key: value for key, value in named.items() if value is not None}
+        return named
 
     def deployment(self, name: str) -> Deployment | None:
         return self.applications.get(name) or self.models.get(name)
 
 
-class ConfigSource:
-    """The current configuration; `current` reads changed files again and keeps the last good one on an error.
+def load_config(
+    paths: Sequence[Path], document: Mapping[str, Any] | None, fill_in: Callable[[dict[str, Any]], dict[str, Any]]
+) -> CoreConfig:
+    """The configuration: `document`, then the files merged over it in order, with its variables filled in.
 
-    It is `document`, then the files merged over it in order.
+    Raises:
+        SettingsError: a file cannot be read, or the whole is not a configuration.
     """
-
-    def __init__(
-        self, paths: Sequence[Path], document: Mapping[str, Any] | None, prepare: Callable[[Any], CoreConfig]
-    ) -> None:
-        self._paths = tuple(paths)
-        self._document = document
-        self._prepare = prepare
-        self._stamp = self._stamp_now()
-        self._config = self._load()
-
-    def current(self) -> CoreConfig:
-        stamp = self._stamp_now()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._config = self._load()
-            except SettingsError as error:
-                logger.warning("Core's configuration was not reloaded: %s", error)
-        return self._config
-
-    def _load(self) -> CoreConfig:
-        document: dict[str, Any] = _merged({}, self._document or {})
-        for path in self._paths:
-            try:
-                update = json.loads(path.read_text("utf-8"))
-            except OSError as error:
-                raise SettingsError(f"Core's configuration {path} cannot be read: {error.strerror}") from None
-            except ValueError as error:
-                raise SettingsError(f"Core's configuration {path} is not JSON: {error}. Correct it.") from None
-            if not isinstance(update, dict):
-                raise SettingsError(f"Core's configuration {path} must be a JSON object. Correct it.")
-            document = _merged(document, update)
+    merged = dict(document or {})
+    for path in paths:
         try:
-            return self._prepare(document)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(step) for step in first["loc"])
-            files = ", ".join(map(str, self._paths)) or "Core's configuration"
-            raise SettingsError(f"{files}: {place or 'the document'}: {first['msg']}. Correct it.") from None
-
-    def _stamp_now(self) -> tuple[tuple[int, int], ...]:
-        stats = [path.stat() if path.exists() else None for path in self._paths]
-        return tuple((stat.st_mtime_ns, stat.st_size) if stat else (0, 0) for stat in stats)
+            merged = _merged(merged, {**json.loads(path.read_text("utf-8"))})
+        except (OSError, ValueError, TypeError) as error:
+            reason = f"cannot be read as a JSON object: {error}. Correct it."
+            raise SettingsError(f"Core's configuration {path} {reason}") from None
+    try:
+        return CoreConfig.model_validate(fill_in(merged))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        files = ", ".join(map(str, paths)) or "Core's configuration"
+        raise SettingsError(f"{files}: {place or 'the document'}: {first['msg']}. Correct it.") from None
 
 
 def _merged(base: dict[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """How local Core is set up, and what its handlers share."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from typing import Any, TypeVar
 from aiohttp import ClientSession, web
 
 from task.local.core.access import KEY_SECONDS, PRINCIPAL, AccessRules, PerRequestKeys, Principal
-from task.local.core.config import ConfigSource, CoreConfig, ListedEntry
+from task.local.core.config import CoreConfig, ListedEntry
 from task.local.core.images import ImageServer
 from task.local.core.models import ModelChoice
 from task.local.core.responses import Refusal
@@ -20,7 +18,7 @@ from task.local.core.served import ChatModelServer, UpstreamServer
 from task.local.core.storage import FileStore
 
 IDLE_SECONDS = 300.0
-
+ModelServer = ChatModelServer | UpstreamServer | ImageServer
 _E = TypeVar("_E", bound=ListedEntry)
 
 
@@ -30,10 +28,10 @@ class CoreSettings:
 
     The configuration is `config`, then `config_files` merged over it in order. `${env:NAME}` in it is looked up in
     `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
-    installation's key, a random one unless given. `host_map` replaces host names
-    in the configuration's addresses. `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other
-    requests. `key_seconds`, `idle_seconds`, `clock` (in seconds) and `user_of`, which knows the
-    user of a bearer token, are for tests: local Core has no identity provider.
+    installation's key, a random one unless given. `host_map` replaces host names in the configuration's addresses.
+    `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other requests. `key_seconds`,
+    `idle_seconds`, `clock` (in seconds) and `user_of`, which knows the user of a bearer token, are for tests: local
+    Core has no identity provider.
     """
 
     data_folder: Path
@@ -67,18 +65,13 @@ class Core:
     """
 
     settings: CoreSettings
-    source: ConfigSource
+    config: CoreConfig
     access: AccessRules
     keys: PerRequestKeys
     store: FileStore
     session: ClientSession
-    models: tuple[ChatModelServer | UpstreamServer | ImageServer, ...] = ()
+    models: tuple[ModelServer, ...] = ()
     blocked: dict[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def config(self) -> CoreConfig:
-        """The current configuration."""
-        return self.source.current()
 
 
 CORE: web.AppKey[Core] = web.AppKey("core", Core)

@@ -1,7 +1,5 @@
 """Core's HTTP calls about buckets and files: write, read, delete, metadata, move, copy."""
 
-from __future__ import annotations
-
 import asyncio
 import mimetypes
 import re
@@ -19,12 +17,10 @@ from task.local.core.responses import PlainResponse, Refusal, json_object, json_
 from task.local.core.storage import StoredFile
 
 MAX_LIMIT = 1000
-
 _CHUNK_BYTES = 1 << 18
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_LIMIT = re.compile(r"[0-9]{1,9}")
 # aiohttp's reader reports a body without its closing boundary by an assertion.
 _MALFORMED = (ValueError, AssertionError, BadHttpMessage, web.RequestPayloadError)
-
 Node = dict[str, Any]
 
 
@@ -60,11 +56,8 @@ async def read(request: web.Request) -> web.StreamResponse:
     stored, content = opened
     with content:
         check_conditions(request.headers, stored, download=True)
-        response = web.StreamResponse(headers={"Content-Type": stored.content_type, "ETag": stored.etag})
-        response.content_length = stored.size
+        response = web.Response(body=content, headers={"Content-Type": stored.content_type, "ETag": stored.etag})
         await response.prepare(request)
-        while chunk := await asyncio.to_thread(content.read, _CHUNK_BYTES):
-            await response.write(chunk)
         await response.write_eof()
         return response
 
@@ -164,11 +157,9 @@ def folder_node(folder: FileUrl, files: Sequence[StoredFile], query: Mapping[str
     Raises: Refusal 400 when a parameter is out of its range.
     """
     limit, recursive = query.get("limit", "100"), query.get("recursive", "false").lower()
-    if recursive not in {"true", "false"} or not _WHOLE_NUMBER.fullmatch(limit):
+    if recursive not in {"true", "false"} or not _LIMIT.fullmatch(limit) or int(limit) > MAX_LIMIT:
         text = f"Bad query parameters. Limit must be in [0, {MAX_LIMIT}] range. Recursive must be true/false"
         raise Refusal(400, text)
-    if not 0 <= int(limit) <= MAX_LIMIT:
-        raise Refusal(400, f"Limit is out of allowed range: [0, {MAX_LIMIT}]")
     depth = len(folder.segments) + 1
     nodes: dict[str, Node] = {}
     for stored in files:

@@ -1,20 +1,18 @@
 """Calls that go to endpoints of the configuration: completions, ratings, configurations, and MCP toolsets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from task.local.core.access import PRINCIPAL, parse
-from task.local.core.config import CoreApplication, Deployment, ListedEntry, Model
+from task.local.core.config import ListedEntry, Model
 from task.local.core.core import CORE, usable
-from task.local.core.relay import PASSED_ON, ResponseRules, passed_headers, request_files, send, with_query
+from task.local.core.relay import Rewrite, passed_headers, request_files, send, with_query
 from task.local.core.responses import PlainResponse, Refusal, json_object
 
 BLOCK_SECONDS = 30.0  # for so long Core 0.25 refuses every call of an application after a 4xx
@@ -51,28 +49,19 @@ async def complete(request: web.Request) -> web.StreamResponse:
         body = orjson.dumps(document | added)
     home = f"files/{core.access.appdata_of(caller.owner, name)}/"
     share = partial(core.keys.add_rights, caller.key, home) if caller.key else None  # a user owns that folder
-    rules = ResponseRules(SWALLOWED, share)
     headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
-    headers.update(_headers(deployment))
-    with core.keys.created(caller, name, dict.fromkeys(files, "READ")) as key:
-        headers["API-KEY"] = key.value
-        response = await send(core.session, request, url, headers, body, rules)
-    if core.settings.core025 and (response.status == 503 or 400 <= response.status < 500):
-        core.blocked[name] = core.settings.clock() + BLOCK_SECONDS
-    return response
-
-
-def _headers(deployment: Deployment) -> dict[str, str]:
-    headers = {"X-DIAL-DEPLOYMENT-ID": deployment.name}
+    headers["X-DIAL-DEPLOYMENT-ID"] = name
     if isinstance(deployment, Model) and deployment.upstreams:
         upstream = deployment.upstreams[0]
         headers["X-UPSTREAM-ENDPOINT"] = upstream.endpoint
         if upstream.key is not None:
             headers["X-UPSTREAM-KEY"] = upstream.key
-    if isinstance(deployment, CoreApplication) and deployment.application_properties is not None:
-        headers["X-DIAL-APPLICATION-ID"] = deployment.name
-        headers["X-DIAL-APPLICATION-PROPERTIES"] = orjson.dumps(deployment.application_properties).decode()
-    return headers
+    with core.keys.created(caller, name, dict.fromkeys(files, "READ")) as key:
+        headers["API-KEY"] = key.value
+        response = await send(core.session, request, url, headers, body, swallowed=SWALLOWED, share=share)
+    if core.settings.core025 and (response.status == 503 or 400 <= response.status < 500):
+        core.blocked[name] = core.settings.clock() + BLOCK_SECONDS
+    return response
 
 
 async def call_feature(request: web.Request) -> web.StreamResponse:
@@ -92,24 +81,24 @@ async def call_toolset(request: web.Request) -> web.StreamResponse:
     toolset = usable(request, found, f"Unknown toolset: {name}", f"Forbidden toolset: {name}")
     if not toolset.endpoint:
         raise Refusal(503)
-    allowed, rules = toolset.allowed_tools, PASSED_ON
-    if allowed and request.method == "POST" and "tools/list" in _checked_methods(await request.read(), allowed):
-        rules = ResponseRules(rewrite=partial(_with_allowed_tools, allowed=allowed))
+    allowed, rewrite = toolset.allowed_tools, None
+    if allowed and request.method == "POST" and _checked_method(await request.read(), allowed) == "tools/list":
+        rewrite = partial(_with_allowed_tools, allowed=allowed)
     url = with_query(toolset.endpoint, request.rel_url.raw_query_string)
-    return await _call(request, toolset, url, rules, with_key=toolset.forward_per_request_key)
+    return await _call(request, toolset, url, with_key=toolset.forward_per_request_key, rewrite=rewrite)
 
 
 async def _call(
-    request: web.Request, entry: ListedEntry, url: str, rules: ResponseRules = PASSED_ON, *, with_key: bool = True
+    request: web.Request, entry: ListedEntry, url: str, *, with_key: bool = True, rewrite: Rewrite | None = None
 ) -> web.StreamResponse:
     core, headers = request.app[CORE], passed_headers(request.headers, authorization=entry.forward_auth_token)
     with core.keys.created(request[PRINCIPAL], entry.name) as key:
         if with_key:
             headers["API-KEY"] = key.value
-        return await send(core.session, request, url, headers, await request.read(), rules)
+        return await send(core.session, request, url, headers, await request.read(), rewrite=rewrite)
 
 
-def _checked_methods(body: bytes, allowed: Sequence[str]) -> list[Any]:
+def _checked_method(body: bytes, allowed: Sequence[str]) -> Any:
     def unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # Parsers differ in which of two equal names they take: the server might see another call than we do.
         if len(fields := dict(pairs)) < len(pairs):
@@ -117,14 +106,14 @@ def _checked_methods(body: bytes, allowed: Sequence[str]) -> list[Any]:
         return fields
 
     try:
-        content: Any = json.loads(body, object_pairs_hook=unambiguous)
-        messages = cast("list[dict[str, Any]]", content if isinstance(content, list) else [content])
-        called = [message["params"]["name"] for message in messages if message.get("method") == "tools/call"]
+        message = json.loads(body, object_pairs_hook=unambiguous)
+        method = message.get("method")
+        refused = method == "tools/call" and message["params"]["name"] not in allowed
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         raise Refusal(400, "Invalid JSON request body") from None
-    if any(name not in allowed for name in called):
+    if refused:
         raise Refusal(403, "Tool is not allowed")
-    return [message.get("method") for message in messages]
+    return method
 
 
 def _with_allowed_tools(body: bytes, allowed: Sequence[str]) -> bytes:

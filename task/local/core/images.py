@@ -1,11 +1,9 @@
 """The image model that local Core serves itself, as a chat deployment: an upstream's, or labelled placeholders."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,19 +13,18 @@ import aiohttp
 import orjson
 from aiohttp import web
 
-from task.conversation.messages import Role
-from task.llm.base import Usage
+from task.conversation.messages import Attachment, Role
+from task.llm.base import Delta, FileDelta, Finish, TextDelta
 from task.local.core.access import PRINCIPAL, AccessRules, PerRequestKeys, Principal
 from task.local.core.models import PLACEHOLDER_TEXT, UpstreamModel
 from task.local.core.responses import Refusal, openai_error
-from task.local.core.served import CompletionStream, block, messages_in
+from task.local.core.served import answer_with, messages_in
 from task.local.core.storage import FileStore
 
 NOTICE = "placeholder - no image model is connected"
 UPSTREAM_LIMIT = aiohttp.ClientTimeout(total=300, sock_connect=10)  # seconds
 SIDE = 1024  # pixels
 OPTIONS = ("size", "quality", "style")
-
 _MAGIC = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
 
 
@@ -38,7 +35,6 @@ class Picture:
     content: bytes | None
     link: str | None = None
     revised_prompt: str | None = None
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +53,28 @@ class ImageServer:
 
     async def respond(self, request: web.Request, document: Mapping[str, Any]) -> web.StreamResponse:
         asked = [message.text().strip() for message in messages_in(document) if message.role is Role.USER]
-        if not asked or not asked[-1]:
+        if not (prompt := asked[-1] if asked else ""):
             raise Refusal(400, openai_error("The last user message holds no prompt", "400"))
-        prompt = asked[-1]
         if self.upstream is not None:
             picture = await self._requested(self.upstream, prompt, document.get("custom_fields"))
         else:
             content = await asyncio.to_thread(_placeholder)
-            picture = Picture(content, None, f"A placeholder with the words: {prompt}", PLACEHOLDER_TEXT)
-        attachments: list[dict[str, Any]] = []
-        if picture.revised_prompt:
-            attachments.append({"title": "Revised prompt", "data": picture.revised_prompt})
-        attachments.append({"title": "Image", **await self._stored(request[PRINCIPAL], picture)})
-        if not document.get("stream"):
-            message = {"content": picture.text, "custom_content": {"attachments": attachments}}
-            return block(self.name, message, "stop", Usage())
-        stream = CompletionStream(self.name)
-        await stream.start(request)
-        numbered = [{"index": index, **item} for index, item in enumerate(attachments)]
-        await stream.write({"content": picture.text, "custom_content": {"attachments": numbered}})
-        await stream.write({}, "stop")
-        return await stream.end()
+            picture = Picture(content, revised_prompt=f"A placeholder with the words: {prompt}")
+        image = await self._stored(request[PRINCIPAL], picture)
 
-    async def _stored(self, caller: Principal, picture: Picture) -> dict[str, Any]:
+        async def deltas() -> AsyncGenerator[Delta]:
+            if self.upstream is None:
+                yield TextDelta(PLACEHOLDER_TEXT)
+            if picture.revised_prompt:
+                yield FileDelta(Attachment(title="Revised prompt", data=picture.revised_prompt))
+            yield FileDelta(image)
+            yield Finish("stop")
+
+        return await answer_with(request, self.name, deltas(), stream=bool(document.get("stream")))
+
+    async def _stored(self, caller: Principal, picture: Picture) -> Attachment:
         if picture.content is None:
-            return {"type": "image/png", "url": picture.link}
+            return Attachment("image/png", "Image", url=picture.link)
         kind = next((kind for magic, kind in _MAGIC.items() if picture.content.startswith(magic)), None)
         if kind is None:
             raise Refusal(500, openai_error("The image model did not answer with a picture", "500"))
@@ -90,7 +83,7 @@ class ImageServer:
         await asyncio.to_thread(self.store.keep, url, io.BytesIO(picture.content), kind, self.name, lambda _: None)
         if caller.key is not None:
             self.keys.add_rights(caller.key, home, [url])
-        return {"type": kind, "url": url}
+        return Attachment(kind, "Image", url=url)
 
     async def _requested(self, upstream: UpstreamModel, prompt: str, fields: Any) -> Picture:
         body: dict[str, Any] = {"model": self.name, "prompt": prompt, "n": 1}

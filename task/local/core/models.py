@@ -1,7 +1,5 @@
 """Which model local Core serves itself, and how it is listed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from task.llm.chat_request import ProviderProfile
 from task.local.core.config import CoreConfig, Features, Model
 
 DEMO_TITLE = "Scripted demo (not a real model)"
+PICTURE_TEXT = "Makes a picture of a description."
 PLACEHOLDER_TITLE = "Placeholder pictures (no image model is connected)"
 PLACEHOLDER_TEXT = "This is a placeholder, not a generated picture: no image model is connected to local Core."
 
@@ -69,11 +68,9 @@ def with_choice(config: CoreConfig, choice: ModelChoice, image_model: str | None
     """
     is_upstream = isinstance(choice, UpstreamModel)
     served = [_listed(choice)]
-    if image_model and is_upstream:
-        text = "Makes a picture of a description."
-        served.append(Model(name=image_model, display_name=image_model, description=text))
-    elif image_model:
-        served.append(Model(name=image_model, display_name=PLACEHOLDER_TITLE, description=PLACEHOLDER_TEXT))
+    if image_model:
+        title, text = (image_model, PICTURE_TEXT) if is_upstream else (PLACEHOLDER_TITLE, PLACEHOLDER_TEXT)
+        served.append(Model(name=image_model, display_name=title, description=text))
     models = {name: model for name, model in config.models.items() if not model.is_chat}
     for model in served:
         described = config.models.get(model.name, model) if is_upstream else model

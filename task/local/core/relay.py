@@ -3,13 +3,10 @@
 Files that a request or its response attaches are shared on the way.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -23,36 +20,17 @@ from task.local.core.access import parse
 from task.local.core.responses import PlainResponse, Refusal
 
 logger = logging.getLogger(__name__)
-
 Share = Callable[[list[str]], None]
-
+Rewrite = Callable[[bytes], bytes]
 UNREACHABLE = {"message": "Failed to connect to origin", "code": "502"}
-
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length"})
 _NOT_PASSED = _HOP_BY_HOP | {"host", "proxy-authenticate", "proxy-authorization", "accept-encoding"}
 # What these begin is Core's own word to an application: no caller may say it.
 _FOR_CORE = ("api-key", "x-dial-application-", "x-dial-deployment-", "x-dial-override-name")
 _AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-
 _ABSOLUTE = re.compile(r"data:|[A-Za-z][A-Za-z0-9+.-]*://")
 _HOLDERS = frozenset({"attachments", "image_url", "custom_input"})  # what has a URL
 _PATHS = _HOLDERS | {"messages", "content", "custom_content", "stages", "choices", "delta", "message"}
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseRules:
-    """What happens to a response on its way.
-
-    A status among `swallowed` is kept from the caller, who gets a 502, or a 503 for a 429. `share` gets the canonical
-    URLs of the files that the response attaches, before the caller sees them. `rewrite` replaces the whole body.
-    """
-
-    swallowed: frozenset[int] = frozenset()
-    share: Share | None = None
-    rewrite: Callable[[bytes], bytes] | None = None
-
-
-PASSED_ON = ResponseRules()
 
 
 async def send(
@@ -61,9 +39,15 @@ async def send(
     url: str,
     headers: CIMultiDict[str],
     body: bytes,
-    rules: ResponseRules,
+    *,
+    swallowed: frozenset[int] = frozenset(),
+    share: Share | None = None,
+    rewrite: Rewrite | None = None,
 ) -> web.StreamResponse:
     """The response of `url`, as it arrives.
+
+    A status among `swallowed` is kept from the caller, who gets a 502, or a 503 for a 429. `share` gets the canonical
+    URLs of the files that the response attaches, before the caller sees them. `rewrite` replaces the whole body.
 
     Raises:
         Refusal: 502 where nothing answers or the connection breaks before the response has begun.
@@ -80,19 +64,15 @@ async def send(
             skip_auto_headers=_AUTO_HEADERS,
             auto_decompress=False,
         ) as origin:
-            if origin.status in rules.swallowed:
-                if origin.status != 429:
-                    return PlainResponse(502, "No route")
+            if origin.status == 429 and 429 in swallowed:
                 wait = origin.headers.get("Retry-After")
                 return PlainResponse(503, "Service is not available", {"Retry-After": wait} if wait else None)
-            response = web.StreamResponse(
-                status=origin.status, reason=origin.reason, headers=_end_to_end(origin.headers)
-            )
+            if origin.status in swallowed:
+                return PlainResponse(502, "No route")
+            passed = _end_to_end(origin.headers)
+            response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=passed)
             await response.prepare(request)
-            if rules.rewrite is not None:
-                await response.write(rules.rewrite(await origin.read()))
-            else:
-                await _pump(origin, response, rules.share)
+            await (_pump(origin, response, share) if rewrite is None else response.write(rewrite(await origin.read())))
             await response.write_eof()
     except aiohttp.ClientConnectorError as error:
         logger.warning("nothing answers at %s (%s)", target.origin(), error.os_error.strerror)
@@ -147,15 +127,13 @@ def request_files(document: dict[str, Any]) -> list[str]:
 
     Raises: Refusal 400 for a relative URL that is not a well-formed one.
     """
-    found: dict[str, None] = {}
-    for url in _attached(document):
-        if not url.startswith("files/") or url.endswith("/"):
-            raise Refusal(400)
-        try:
-            found[parse(url).url] = None
-        except Refusal:
-            raise Refusal(400) from None
-    return list(found)
+    try:
+        found = [parse(url) for url in _attached(document)]
+    except Refusal:
+        raise Refusal(400) from None
+    if any(file.is_folder for file in found):
+        raise Refusal(400)
+    return list(dict.fromkeys(file.url for file in found))
 
 
 def _attached(document: Any) -> Iterator[str]:

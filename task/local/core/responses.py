@@ -1,8 +1,7 @@
 """What handlers read and answer: JSON, plain text without a content type as DIAL Core sends it, refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,16 +15,13 @@ class PlainResponse(web.Response):
         super().__init__(status=status, body=text.encode(), headers=headers)
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """A request that is refused; `body` is the plain text of the response, or its JSON error object."""
 
-    def __init__(
-        self, status: int, body: str | dict[str, Any] = "", *, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(status, body)
-        self.status = status
-        self.body = body
-        self.headers = dict(headers or {})
+    status: int
+    body: str | dict[str, Any] = ""
+    headers: Mapping[str, str] | None = None
 
     def response(self) -> web.Response:
         if isinstance(self.body, str):

@@ -1,7 +1,5 @@
 """The chat models that local Core serves itself: one of ours in OpenAI's wire format, or an upstream's."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging
@@ -9,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -16,12 +15,13 @@ import orjson
 from aiohttp import ClientSession, web
 from multidict import CIMultiDict
 
-from task.conversation.messages import Message, message_from
+from task.conversation.messages import Attachment, Message, message_from
 from task.errors import ProviderError
 from task.llm.base import (
     Accumulator,
     ChatModel,
     Delta,
+    FileDelta,
     Finish,
     ModelOptions,
     ModelWarning,
@@ -33,63 +33,28 @@ from task.llm.base import (
 )
 from task.local.core.access import parse
 from task.local.core.models import UpstreamModel
-from task.local.core.relay import ResponseRules, is_absolute, send
+from task.local.core.relay import is_absolute, send
 from task.local.core.responses import Refusal, json_response, openai_error
 from task.local.core.storage import FileStore
 
 logger = logging.getLogger(__name__)
 
 # Not 429 and 503: Core reports its own limits so too, and callers of a model understand them.
-_RULES = ResponseRules(swallowed=frozenset({502, 504}))
+_SWALLOWED = frozenset({502, 504})
 _DIAL_ONLY = frozenset({"custom_content", "custom_fields", "custom_input", "addons", "max_prompt_tokens"})
 _EXTRA = frozenset({"response_format", "presence_penalty", "frequency_penalty"})
-_ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
-
-
-class CompletionStream:
-    """A streamed completion of a model: chunks in OpenAI's form, ended by `[DONE]`."""
-
-    def __init__(self, model: str) -> None:
-        self._envelope = _envelope(model, "chat.completion.chunk")
-        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-
-    async def start(self, request: web.Request) -> None:
-        await self._response.prepare(request)
-        await self.write({"role": "assistant"})
-
-    async def write(self, delta: dict[str, Any], finish_reason: str | None = None) -> None:
-        await self.write_chunk(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
-
-    async def write_chunk(self, **fields: Any) -> None:
-        await self._response.write(b"data: " + orjson.dumps(self._envelope | fields) + b"\n\n")
-
-    async def write_error(self, error: dict[str, Any]) -> None:
-        await self._response.write(b"data: " + orjson.dumps({"error": error}) + b"\n\n")
-
-    async def end(self) -> web.StreamResponse:
-        await self._response.write(b"data: [DONE]\n\n")
-        await self._response.write_eof()
-        return self._response
-
-
-def block(model: str, message: dict[str, Any], finish_reason: str, usage: Usage) -> web.Response:
-    """A completion as one JSON document."""
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
-    document = _envelope(model, "chat.completion") | {"choices": [choice], "usage": _usage(usage)}
-    return json_response(document)
+_WRONG_SHAPE = (AttributeError, KeyError, TypeError, ValueError)
+MISSHAPEN = openai_error("A message is not in OpenAI's shape", "400", "invalid_request_error")
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamServer:
     """Passes completions to the upstream: what only DIAL knows is removed, stored images are sent as data URLs."""
 
+    name: str
     choice: UpstreamModel
     session: ClientSession
     store: FileStore
-
-    @property
-    def name(self) -> str:
-        return self.choice.name
 
     async def respond(self, request: web.Request, document: Mapping[str, Any]) -> web.StreamResponse:
         upstream = await plain_request(document, self.store) | {"model": self.name}
@@ -97,40 +62,42 @@ class UpstreamServer:
         if self.choice.api_key:
             headers["Authorization"] = f"Bearer {self.choice.api_key}"
         url = f"{self.choice.base_url.rstrip('/')}/chat/completions"
-        return await send(self.session, request, url, headers, orjson.dumps(upstream), _RULES)
+        return await send(self.session, request, url, headers, orjson.dumps(upstream), swallowed=_SWALLOWED)
 
 
 async def plain_request(document: Mapping[str, Any], store: FileStore) -> dict[str, Any]:
-    """The request without what only DIAL knows, and with the stored images as data URLs."""
+    """The request without what only DIAL knows, and with the stored images as data URLs.
+
+    Raises: Refusal 400 where it is not in OpenAI's shape, or an image does not exist.
+    """
     plain = _without_dial(document)
-    if isinstance(messages := document.get("messages"), list):
-        plain["messages"] = [await _plain(one, store) if isinstance(one, dict) else one for one in messages]
-    if isinstance(tools := document.get("tools"), list):
-        plain["tools"] = [_without_dial(tool) if isinstance(tool, dict) else tool for tool in tools]
+    try:
+        plain["messages"] = [await _plain(message, store) for message in document.get("messages") or ()]
+        if tools := document.get("tools"):
+            plain["tools"] = [_without_dial(tool) for tool in tools]
+    except _WRONG_SHAPE:
+        raise Refusal(400, MISSHAPEN) from None
     return plain
 
 
 async def _plain(message: dict[str, Any], store: FileStore) -> dict[str, Any]:
-    plain, content, custom = _without_dial(message), message.get("content"), message.get("custom_content")
-    attached: Any = custom.get("attachments") if isinstance(custom, dict) and message.get("role") == "user" else None
-    images: list[dict[str, Any]] = []
-    for item in attached if isinstance(attached, list) else ():
-        if not isinstance(item, dict) or not str(item.get("type")).startswith("image/"):
-            continue
-        url, data = item.get("url"), item.get("data")
-        if isinstance(url, str) or isinstance(data, str):
-            images.append({"type": "image_url", "image_url": {"url": url or f"data:{item['type']};base64,{data}"}})
-    if images and not isinstance(content, list):
-        content = [{"type": "text", "text": content}] if content else []
-    if isinstance(content, list):
-        plain["content"] = [await _plain_part(part, store) for part in [*content, *images]]
+    plain, content = _without_dial(message), message.get("content")
+    parts: list[Any] = list(content or ())
+    if content and isinstance(content, str):
+        parts = [{"type": "text", "text": content}]
+    attached = (message.get("custom_content") or {}).get("attachments") if message.get("role") == "user" else ()
+    for item in attached or ():
+        if str(item.get("type")).startswith("image/") and (item.get("url") or item.get("data")):
+            url = item.get("url") or f"data:{item['type']};base64,{item['data']}"
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+    if any("image_url" in part for part in parts):
+        plain["content"] = [await _plain_part(part, store) for part in parts]
     return plain
 
 
-async def _plain_part(part: Any, store: FileStore) -> Any:
-    image = part.get("image_url") if isinstance(part, dict) else None
-    url = image.get("url") if isinstance(image, dict) else None
-    if not isinstance(image, dict) or not isinstance(url, str) or is_absolute(url):
+async def _plain_part(part: dict[str, Any], store: FileStore) -> dict[str, Any]:
+    image = part.get("image_url")
+    if image is None or is_absolute(url := image["url"]):
         return part
     opened = await asyncio.to_thread(store.open, parse(url).url)
     if opened is None:
@@ -163,73 +130,91 @@ class ChatModelServer:
         options = replace(options, tool_choice=document.get("tool_choice"), extra=extra)
         deltas = self.model.stream(messages, document.get("tools") or (), options)
         async with aclosing(deltas):  # a client that leaves stops the model
-            if document.get("stream"):
-                return await self._streamed(request, deltas)
-            return await self._block(deltas)
+            return await answer_with(request, self.name, deltas, stream=bool(document.get("stream")))
 
-    async def _streamed(self, request: web.Request, deltas: AsyncIterator[Delta]) -> web.StreamResponse:
-        stream, stage, is_open = CompletionStream(self.name), -1, False
-        await stream.start(request)
-        try:
-            async for delta in deltas:
-                if is_open:  # what was waited for has arrived
-                    await stream.write(_stage(stage, status="completed"))
-                if is_open := isinstance(delta, Waiting):
-                    stage += 1
-                match delta:
-                    case Waiting(text):
-                        await stream.write(_stage(stage, name=text, status=None))
-                    case ModelWarning(text):
-                        logger.warning("%s: %s", self.name, text)
-                    case Usage():
-                        await stream.write_chunk(choices=[], usage=_usage(delta))
-                    case Finish(reason):
-                        await stream.write({}, reason)
-                    case _:
-                        await stream.write(_rendered(delta))
-        except ProviderError as error:
-            await stream.write_error(_error(error))
-        return await stream.end()
 
-    async def _block(self, deltas: AsyncIterator[Delta]) -> web.Response:
-        answer = Accumulator()
-        try:
-            async for delta in deltas:
-                answer.add(delta)
-        except ProviderError as error:
-            raise Refusal(500, _error(error)) from None
-        message = answer.message()
-        fields = {"content": ""} | message.as_dict()
-        if message.reasoning_content:
-            fields["reasoning_content"] = message.reasoning_content
-        return block(self.name, fields, answer.finish_reason or "stop", answer.usage or Usage())
+async def answer_with(
+    request: web.Request, model: str, deltas: AsyncIterator[Delta], *, stream: bool
+) -> web.StreamResponse:
+    """The model's deltas in OpenAI's form: as chunks that `[DONE]` ends, or as one JSON document."""
+    if stream:
+        return await _streamed(request, model, deltas)
+    answer = Accumulator()
+    try:
+        async for delta in deltas:
+            answer.add(delta)
+    except ProviderError as error:
+        raise Refusal(500, _error(error)) from None
+    message = answer.message()
+    fields = {"content": ""} | message.as_dict()
+    if message.reasoning_content:
+        fields["reasoning_content"] = message.reasoning_content
+    if message.attachments:
+        fields["custom_content"] = {"attachments": [item.as_dict() for item in message.attachments]}
+    choice = {"index": 0, "message": fields, "finish_reason": answer.finish_reason or "stop"}
+    usage = _usage(answer.usage or Usage())
+    return json_response(_envelope(model, "chat.completion") | {"choices": [choice], "usage": usage})
+
+
+async def _streamed(request: web.Request, model: str, deltas: AsyncIterator[Delta]) -> web.StreamResponse:
+    envelope = _envelope(model, "chat.completion.chunk")
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+
+    async def write(**fields: Any) -> None:
+        await response.write(b"data: " + orjson.dumps(fields) + b"\n\n")
+
+    async def write_delta(fields: dict[str, Any], finish_reason: str | None = None) -> None:
+        await write(**envelope, choices=[{"index": 0, "delta": fields, "finish_reason": finish_reason}])
+
+    async def write_item(kind: str, **item: Any) -> None:
+        await write_delta({"custom_content": {kind: [item]}})
+
+    await response.prepare(request)
+    await write_delta({"role": "assistant"})
+    stages, files, is_open = 0, count(), False
+    try:
+        async for delta in deltas:
+            if is_open:  # what was waited for has arrived
+                await write_item("stages", index=stages - 1, status="completed")
+            is_open = isinstance(delta, Waiting)
+            match delta:
+                case TextDelta(text):
+                    await write_delta({"content": text})
+                case ReasoningDelta(text):
+                    await write_delta({"reasoning_content": text})
+                case ToolCallDelta():
+                    await write_delta({"tool_calls": [_call(delta)]})
+                case Waiting(text):
+                    await write_item("stages", index=stages, name=text, status=None)
+                    stages += 1
+                case FileDelta(attachment):
+                    await write_item("attachments", index=next(files), **attachment.as_dict())
+                case ModelWarning(text):
+                    logger.warning("%s: %s", model, text)
+                case Usage():
+                    await write(**envelope, choices=[], usage=_usage(delta))
+                case Finish(reason):
+                    await write_delta({}, reason)
+    except ProviderError as error:
+        await write(error=_error(error))
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
 
 
 def _envelope(model: str, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": model, "object": kind}
 
 
-def _stage(index: int, **fields: str | None) -> dict[str, Any]:
-    return {"custom_content": {"stages": [{"index": index, **fields}]}}
-
-
-def _rendered(delta: Delta) -> dict[str, Any]:
-    match delta:
-        case TextDelta():
-            return {"content": delta.text}
-        case ReasoningDelta():
-            return {"reasoning_content": delta.text}
-        case ToolCallDelta():
-            given = delta.arguments
-            arguments = orjson.dumps(given).decode() if isinstance(given, dict) else given
-            call: dict[str, Any] = {"index": delta.index or 0, "function": {"arguments": arguments or ""}}
-            if delta.id is not None:
-                call |= {"id": delta.id, "type": "function"}
-            if delta.name is not None:
-                call["function"]["name"] = delta.name
-            return {"tool_calls": [call]}
-        case _:
-            return {}
+def _call(delta: ToolCallDelta) -> dict[str, Any]:
+    given = delta.arguments
+    arguments = orjson.dumps(given).decode() if isinstance(given, dict) else given
+    call: dict[str, Any] = {"index": delta.index or 0, "function": {"arguments": arguments or ""}}
+    if delta.id is not None:
+        call |= {"id": delta.id, "type": "function"}
+    if delta.name is not None:
+        call["function"]["name"] = delta.name
+    return call
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -253,9 +238,8 @@ def messages_in(document: Mapping[str, Any]) -> list[Message]:
     try:
         for wire in document.get("messages") or ():
             attachments = (wire.get("custom_content") or {}).get("attachments") or ()
-            known = [{name: item[name] for name in _ATTACHMENT_FIELDS if name in item} for item in attachments]
+            known = [{name: item[name] for name in Attachment.__slots__ if name in item} for item in attachments]
             messages.append(message_from({**wire, "attachments": known}))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        error = openai_error("A message is not in OpenAI's shape", "400", "invalid_request_error")
-        raise Refusal(400, error) from None
+    except _WRONG_SHAPE:
+        raise Refusal(400, MISSHAPEN) from None
     return messages

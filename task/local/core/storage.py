@@ -1,10 +1,7 @@
 """Keep files in a folder of the machine: whole files only, under names that no URL can influence."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-import logging
 import os
 import threading
 import time
@@ -16,12 +13,8 @@ from uuid import uuid4
 
 from task.local.core.access import FileUrl, parse
 
-logger = logging.getLogger(__name__)
-
 _CHUNK_BYTES = 1 << 18
-
-Check = Callable[["StoredFile | None"], None]
-"""Inspects what is stored before it is changed, and raises when it must not be."""
+Check = Callable[["StoredFile | None"], None]  # inspects what is stored; raises where it must not be changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +100,8 @@ class FileStore:
         """Every file below the folder, at any depth, in the order of their paths."""
         folder = parse(url)
         found = (_parsed(sidecar) for sidecar in self._bucket_folder(folder).glob("*.json"))
-        files = [(parse(stored.url), stored) for stored in found if stored is not None]
-        inside = [(url.path, stored) for url, stored in files if url.path.startswith(folder.path)]
-        return [stored for _, stored in sorted(inside, key=lambda pair: pair[0])]
+        files = {parse(stored.url).path: stored for stored in found if stored is not None}
+        return [files[path] for path in sorted(files) if path.startswith(folder.path)]
 
     def _bucket_folder(self, resource: FileUrl) -> Path:
         folder = self._root / "files" / resource.bucket
@@ -127,13 +119,9 @@ def _parsed(sidecar: Path) -> StoredFile | None:
     if file is None:
         return None
     with file:
-        try:
-            values: dict[str, Any] = json.load(file)
-            values["path"] = sidecar.with_name(values["path"])
-            return StoredFile(**values)
-        except (ValueError, TypeError, KeyError):
-            logger.warning("%s is damaged; the file is treated as missing", sidecar.name)
-            return None
+        values: dict[str, Any] = json.load(file)
+    path = sidecar.with_name(values.pop("path"))
+    return StoredFile(**values, path=path)
 
 
 def _opened(path: Path) -> BinaryIO | None:

@@ -1,42 +1,41 @@
 """Decisions as constrained JSON: the schema of the next step, the parsing of the model's JSON, and attached files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import unquote
 
 import orjson
 
 from task.conversation.inputs import file_names
-from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.messages import Message, Role, ToolCall, user
 from task.llm.base import ToolSchema
 from task.llm.schemas import simple_schema
-from task.local.model.prompt import CARDS, READER, RUNNER
+from task.local.model.prompt import ASK, CARDS, CORRECT, DESCRIBE, READER, RUNNER
+from task.local.model.tables import PAGES, Table, is_table, parsed, table_of
 
 REPLY = "reply"
-PAGES = "**Page #"  # below a text with several pages
+CHART = "chart"
 CALLS = 4  # in one step
 MOST_FILES = 4  # that are read at once
 TEXT = 300  # characters of an argument of the product's own tools
 SHORT = 4000  # characters of a file that needs no search in it
+# Numbers, signs and the calculator's functions: otherwise small models write columns and variables into it.
+ARITHMETIC = (
+    r"^([-+*/%^()., 0-9\[\]]|sqrt|sin|cos|tan|asin|acos|atan|degrees|radians|log10|log2|log|exp|round|abs|min|max|sum"
+    r"|factorial|floor|ceil|pow|pi|e)+$"
+)
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
 _PAGE = re.compile(r"https?://[^\s)\]\"'|<>]+")
 _NOTHING = re.compile(r"\s*+[-+]?+[\d.,]*+\s*+")  # to calculate: the model knows the answer
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
+_PRINTED_NOTHING = "**Output:**\n```\n(nothing was printed)\n```"  # before a table that is the result
+_FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 _Json = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Decision:
-    """The calls to make, or the prose that the model wrote instead; with neither it wants to reply."""
-
-    calls: list[tuple[str, _Json]] = field(default_factory=list[tuple[str, _Json]])
-    prose: str = ""
+Call = tuple[str, _Json]  # the tool's name, and its arguments
 
 
 def addresses_in(messages: Sequence[Message]) -> dict[str, list[str]]:
@@ -78,7 +77,7 @@ def decision_schema(
         if card := CARDS.get(name):
             shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
             # Small models repeat themselves endlessly.
-            limit = {"pattern": card.pattern} if card.pattern else {"maxLength": TEXT}
+            limit = {"pattern": ARITHMETIC} if name == "calculator" else {"maxLength": TEXT}
             for key, value in shown.items():
                 if value.get("type") == "string" and key != "code":
                     shown[key] = value | limit
@@ -119,30 +118,86 @@ def _closed(schema: Mapping[str, Any], addresses: Mapping[str, Sequence[str]]) -
     return closed
 
 
-def decision_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message]) -> Decision:
-    """What the model's JSON decides, without calls that already have a result in this turn.
+def calls_in(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message]) -> list[Call]:
+    """The calls in the model's JSON, without those that already have a result in this turn.
 
     Where a program names a file by its address, that is replaced by the file's name in the working directory.
     """
-    try:
-        steps: Any = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return Decision(prose="" if text.lstrip()[:1] in ("[", "{") else text.strip())
-    decision, made = Decision(), calls_made(messages)
+    steps, found, made = parsed(text), list[Call](), calls_made(messages)
     names, files = {tool["function"]["name"] for tool in tools}, names_of(addresses_in(messages)["file_url"], messages)
     for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
-        fields = cast("_Json", step) if isinstance(step, dict) else {}
-        name, given = str(fields.get("tool")), fields.get("arguments")
-        if name not in names or not isinstance(given, dict):
-            continue
-        arguments = cast("_Json", given)
-        if name == "calculator" and _NOTHING.fullmatch(str(arguments.get("expression", ""))):
-            continue
-        if name == RUNNER:
-            arguments["code"] = with_names(str(arguments.get("code", "")), files)
-        if (name, arguments) not in (*decision.calls, *made):
-            decision.calls.append((name, arguments))
-    return decision
+        match step:
+            case {"tool": "calculator", "arguments": {"expression": str(term)}} if _NOTHING.fullmatch(term):
+                continue
+            case {"tool": name, "arguments": {**arguments}} if name in names:
+                if name == RUNNER:
+                    arguments["code"] = with_names(str(arguments.get("code", "")), files)
+                if (name, arguments) not in (*found, *made):
+                    found.append((name, arguments))
+            case _:
+                pass
+    return found
+
+
+def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
+    return {call.id: call for message in messages for call in message.tool_calls}
+
+
+@dataclass(frozen=True, slots=True)
+class TableStep:
+    """The step about a `table`: the conversation, which ends with its description and the question, and the last
+    sentence, `ask`.
+
+    `computed`: a program over it has run without an error; the conversation then ends with its result.
+    """
+
+    table: Table
+    messages: tuple[Message, ...]
+    question: str
+    computed: bool
+    ask: str
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of this step: a selection, a program, or a reply."""
+        # A program that is written freely over all rows would forget the filter as well.
+        rows = {"rows": {"type": "string", "pattern": self.table.rows_pattern(self.question)}}
+        result = {"type": "string", "pattern": self.table.result_pattern()}
+        steps = ({**rows, "result": result}, {**rows, CHART: {"type": "string"}}, {"reply": {"const": True}})
+        return {"anyOf": [closed_object(step, list(step)) for step in steps]}
+
+    def calls(self, text: str) -> list[Call]:
+        """The call in the JSON that the schema allows; none for a reply, or for JSON that was cut off."""
+        step: dict[str, str] = parsed(text) or {}
+        if "rows" not in step:
+            return []
+        return [(RUNNER, {"code": self.table.program(step["rows"], step.get(CHART) or step["result"])})]
+
+
+def table_step(messages: Sequence[Message]) -> TableStep | None:
+    """The next step when the last result is the only table that was read, or a program over it; None otherwise."""
+    call = calls_by_id(messages).get(messages[-1].tool_call_id or "")
+    if call is None or call.name not in (READER, RUNNER):
+        return None
+    asked, result = last_question(messages), messages[-1].text()
+    question = without_note(messages[asked].text())
+    read = {url: text for place, url, text in reversed(readings(messages)) if place > asked}
+    names = names_of(read, messages)
+    tables = [table for url, text in read.items() if (table := table_of(names[url], text))]
+    code = str(arguments_of(call).get("code", ""))
+    if len(tables) != 1 or (call.name == RUNNER and not code.startswith(tables[0].loading)):
+        return None
+    parts, ask = [str(tables[0]), question], ASK
+    if call.name == RUNNER:
+        # What the model has chosen, and what came of it, without the loading and the columns computed for the choice
+        chosen = code[max(code.find("\nrows = "), len(tables[0].loading)) :].strip()
+        output = result.rpartition(code)[2].lstrip("`\n").removeprefix(_PRINTED_NOTHING).strip()
+        failed = _FAILED.search(result) is not None
+        parts, ask = (parts, CORRECT) if failed else ([question], DESCRIBE)
+        parts.append(f"{chosen}\n\nResult:\n{output}")
+    # What an earlier question's tools returned would only take time to read.
+    said = (message for message in messages[:asked] if message.role is not Role.TOOL and not message.tool_calls)
+    shown = (*(replace(one, content=without_note(one.text())) for one in said), user("\n\n".join(parts)))
+    return TableStep(tables[0], shown, question, ask is DESCRIBE, ask)
 
 
 def arguments_of(call: ToolCall) -> _Json:
@@ -151,11 +206,11 @@ def arguments_of(call: ToolCall) -> _Json:
 
 def readings(messages: Sequence[Message]) -> list[tuple[int, str, str]]:
     """What was read of files: the place of the result, the file's address, and the text."""
-    calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
+    calls = calls_by_id(messages)
     return [
-        (place, str(arguments_of(calls[message.tool_call_id]).get("file_url", "")), message.text())
+        (place, str(arguments_of(call).get("file_url", "")), message.text())
         for place, message in enumerate(messages)
-        if message.tool_call_id in calls
+        if (call := calls.get(message.tool_call_id or "")) and call.name == READER
     ]
 
 
@@ -164,15 +219,10 @@ def last_question(messages: Sequence[Message]) -> int:
     return max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
 
 
-def calls_made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
+def calls_made(messages: Sequence[Message]) -> list[Call]:
     """The calls since the last question."""
     calls = (call for message in messages[last_question(messages) :] for call in message.tool_calls)
     return [(call.name, arguments_of(call)) for call in calls]
-
-
-def is_table(name: str) -> bool:
-    """Whether a file of this name may hold a table."""
-    return name.lower().endswith((".csv", ".tsv", ".xlsx", ".json"))
 
 
 def without_note(text: str) -> str:
@@ -180,19 +230,16 @@ def without_note(text: str) -> str:
     return _NOTE.sub("", text)
 
 
-def attached_tables(messages: Sequence[Message], *, earlier: bool = False) -> list[str]:
-    """The addresses of the tables attached to the question that has just been asked.
-
-    `earlier`: of those attached last, where the question has no attachments.
-    """
-    asked = messages[-1]
-    if asked.role is not Role.USER or (earlier and _NOTE.search(asked.text())):
-        return []
-    for message in reversed(messages) if earlier else (asked,):
-        found = [url for url, title in _attached(message).items() if is_table(title)]
-        if found and message.role is Role.USER:
-            return found[:MOST_FILES]
-    return []
+def attached_tables(messages: Sequence[Message]) -> tuple[list[str], list[str]]:
+    """The addresses of the tables attached to the question that has just been asked, and of those attached before it,
+    where it has no attachments."""
+    if messages[-1].role is not Role.USER:
+        return [], []
+    asked = (message for message in reversed(messages) if message.role is Role.USER)
+    current, *earlier = ([url for url, title in _attached(one).items() if is_table(title)] for one in asked)
+    if _NOTE.search(messages[-1].text()):
+        return current[:MOST_FILES], []
+    return [], next(filter(None, earlier), [])[:MOST_FILES]
 
 
 def _attached(message: Message) -> dict[str, str]:

@@ -1,27 +1,27 @@
 """Keep the embedded model's process running: started when its weights are here, restarted when it dies or hangs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import aiohttp
 
+from task.conversation.messages import Message
 from task.errors import ProviderError
-from task.llm.base import ChatModel, Waiting
+from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema, Waiting
 from task.llm.chat_request import BASIC
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries, new_session
 from task.local.model.prompt import predicted_prefix
 from task.local.model.server import KEY_VARIABLE, READY
-from task.local.model.small_model import Line, SmallModel
+from task.local.model.small_model import SmallModel
 from task.local.model.weights import Weights, WeightStore
 from task.processes import Child, Program, Restarts, answers, ending
 
@@ -66,24 +66,25 @@ class EmbeddedModel:
 
 
 class ModelProcess:
-    """The process of one embedded model, kept running between entering and leaving.
+    """The process of one embedded model, kept running between entering and leaving; a chat model itself, which waits
+    for the process and then asks its server.
 
-    `warms_up`: each process that starts reads the common beginning of conversations before the first question comes.
+    `chat` is what others ask. Each process that starts reads the common beginning of conversations before the first
+    question comes.
     """
 
-    def __init__(self, model: EmbeddedModel, log: Callable[[str], None], *, warms_up: bool = False) -> None:
-        bias, line = model.weights.reply_bias if model.weights else 0.0, Line(model.queue)
-        self.chat = SmallModel(
-            self.engine, model.name, model.context, model.answer_tokens, bias, pauses=PAUSES, line=line
-        )
-        self._model, self._log, self._warms_up = model, log, warms_up
+    def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
+        bias = model.weights.reply_bias if model.weights else 0.0
+        self.name = model.name
+        self.chat = SmallModel(self, model.name, model.context, model.answer_tokens, bias, PAUSES, queue=model.queue)
+        self._model, self._log = model, log
         self._key = secrets.token_urlsafe(24)
         self._ready = asyncio.Event()
         self._address = ""
         self._last_line = ""  # that the process has printed
         self._child: Child | None = None
 
-    async def __aenter__(self) -> ModelProcess:
+    async def __aenter__(self) -> Self:
         self._session = new_session()
         self._keeper = asyncio.create_task(self._keep())
         return self
@@ -97,15 +98,12 @@ class ModelProcess:
     def pid(self) -> int | None:
         return self._child.pid if self._child else None
 
-    async def engine(self) -> AsyncGenerator[Waiting | ChatModel]:
-        """What is waited for, whenever that changes, and in the end the model of the process's server.
-
-        Raises:
-            ProviderError: the weights are missing and not being downloaded, or the process does not start.
-        """
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
         reported, since = "", time.monotonic()
         while not self._ready.is_set():
-            reason = await asyncio.to_thread(self._reason_to_wait)
+            reason = self._reason_to_wait()
             if reason != reported:
                 reported, since = reason, time.monotonic()
                 yield Waiting(reason)
@@ -116,14 +114,16 @@ class ModelProcess:
                 text = f"{NO_START} {self._last_line}".rstrip()
                 raise ProviderError(NO_START, code="not_started", text=text, display_message=NO_START)
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS):
-                    await self._ready.wait()
-        yield server_model(self._session, self._address, self._key, self._model.name)
+                await asyncio.wait_for(self._ready.wait(), POLL_SECONDS)
+        server = server_model(self._session, self._address, self._key, self.name)
+        async with aclosing(server.stream(messages, tools, options)) as deltas:
+            async for delta in deltas:
+                yield delta
 
     def _reason_to_wait(self) -> str:
+        weights, store = self._model.weights, self._model.store
         if self._model.found() is not None:
             return LOADING
-        weights, store = self._model.weights, self._model.store
         if weights is None:
             return MISSING
         with store.lock(weights.name, wait=False) as idle:
@@ -147,49 +147,40 @@ class ModelProcess:
             await asyncio.sleep(pause)
 
     async def _run(self, file: Path) -> int:
-        model, serving = self._model, asyncio.get_running_loop().create_future()
-        files = ("--model", str(file), "--runtime", str(model.store.runtime))
-        threads = model.threads or os.cpu_count() or 1
-        command = (*model.program, *files, "--context", str(model.context), "--threads", str(threads))
+        model = self._model
+        sizes = (model.context, model.threads or os.cpu_count() or 1)
+        command = (*model.program, str(file), str(model.store.runtime), *map(str, sizes))
 
         def received(_: str, line: str) -> None:
-            if line.strip().startswith(READY) and not serving.done():
-                serving.set_result(line.strip().removeprefix(READY))
+            if line.startswith(READY):
+                self._address = line.removeprefix(READY).strip()
+                self._ready.set()
             elif line.strip():
                 self._last_line = line.strip()
 
         environment = {"PATH": os.defpath, KEY_VARIABLE: self._key}
         child = self._child = await Child.start(Program("local model", command, environment, held=True), received)
-        watcher = asyncio.create_task(self._watch(child, serving))
+        warming = asyncio.create_task(self._warm_up())
+        limit = aiohttp.ClientTimeout(total=3 * model.probe_seconds)
         try:
-            return await asyncio.shield(child.exited)
+            async with aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session:
+                while child.alive and (not self._ready.is_set() or await answers(session, f"{self._address}/health")):
+                    await asyncio.wait({child.exited}, timeout=model.probe_seconds)
+            if child.alive:  # a process that hangs does not recover
+                self._log("the local model's process does not answer and is killed")
         finally:
             self._ready.clear()
-            watcher.cancel()
+            warming.cancel()
             child.kill()
             await asyncio.wait({child.exited})
-
-    async def _watch(self, child: Child, serving: asyncio.Future[str]) -> None:
-        # Killed when it fails to answer three times in a row: a process that hangs does not recover.
-        self._address = await serving
-        self._ready.set()
-        failures, limit = 0, aiohttp.ClientTimeout(total=self._model.probe_seconds)
-        async with (
-            asyncio.TaskGroup() as tasks,
-            aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session,
-        ):
-            if self._warms_up:
-                tasks.create_task(self._warm_up())
-            while failures < 3:
-                await asyncio.sleep(self._model.probe_seconds)
-                failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
-            self._log("the local model's process does not answer and is killed")
-            child.kill()
+        return child.exited.result()
 
     async def _warm_up(self) -> None:
+        await self._ready.wait()
         # Without it the first question only waits longer, and reports what is wrong with the model.
         with suppress(ProviderError):
-            await self.chat.read([predicted_prefix()])
+            async for _ in self.chat.stream([predicted_prefix()], (), ModelOptions(max_tokens=1)):
+                pass
 
 
 def server_model(session: aiohttp.ClientSession, address: str, key: str, name: str) -> ChatModel:

@@ -1,7 +1,5 @@
 """What a small model reads: short instructions, cards of its tools in a stable order, the conversation as text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,22 +19,15 @@ from task.prompts import SYSTEM_PROMPT
 class Card:
     """How one of the product's tools is presented: what it lets the assistant do, when to call it, and an example.
 
-    `arguments` are those of the call that answers the `question`; others are not offered. Texts among them
-    match `pattern`.
+    `arguments` are those of the call that answers the `question`; others are not offered.
     """
 
     can: str
     when: str
     question: str
     arguments: Mapping[str, Any]
-    pattern: str = ""
 
 
-# Numbers, signs and the calculator's functions: otherwise small models write columns and variables into it.
-ARITHMETIC = (
-    r"^([-+*/%^()., 0-9\[\]]|sqrt|sin|cos|tan|asin|acos|atan|degrees|radians|log10|log2|log|exp|round|abs|min|max|sum"
-    r"|factorial|floor|ceil|pow|pi|e)+$"
-)
 _SEARCH = Card(
     "search the web",
     "search the web: news, weather, prices, results, whatever is recent",
@@ -47,11 +38,7 @@ _SEARCH = Card(
 READER, RUNNER = "file_content_extraction_tool", "execute_code"
 CARDS: Mapping[str, Card] = {
     "calculator": Card(
-        "calculate",
-        "any arithmetic",
-        "How much is 15% of 80, plus its root?",
-        {"expression": "0.15*80 + sqrt(80)"},
-        ARITHMETIC,
+        "calculate", "any arithmetic", "How much is 15% of 80, plus its root?", {"expression": "0.15*80 + sqrt(80)"}
     ),
     READER: Card(
         "read attached files",
@@ -113,6 +100,54 @@ READ = " Calls are made with the numbers and names of the results themselves."
 ANSWER = (
     "Now give the user the answer itself in plain text, from what you know or the results above, not how to find it."
 )
+ASK = "Next step as JSON."
+CORRECT = "The call failed. Next step as JSON: the call without that mistake."
+DESCRIBE = "Now answer the question with this result, in one short sentence in the user's language."
+# Columns the user does not have: a small model copies an example that fits, including its values.
+TABLES = """\
+You answer questions about tables. The table is `df`; each row is one thing. Choose the next step as JSON:
+- {"rows":"...","result":"..."} to look up or compute something: first the rows that the question is about, then what \
+it wants of these rows
+- {"rows":"...","chart":"..."} only to draw a chart or to write a file: a program over these rows
+- {"reply":true} for a summary, a translation, or what has nothing to do with the table
+
+Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
+green), 'price' (number), 'count' (number), 'picked' (date):
+Which fruit is the dearest? -> "df", "rows.nlargest(1, 'price')"
+What does the dearest one cost? -> "df", "rows.nlargest(1, 'price')"
+Who has the fewest pieces? -> "df", "rows.nsmallest(1, 'count')"
+Which red fruit is the cheapest? -> "df[(df['color'] == 'red')]", "rows.nsmallest(1, 'price')"
+Which was picked first? -> "df", "rows.nsmallest(1, 'picked')"
+Which is the freshest? -> "df", "rows.nlargest(1, 'picked')"
+Which is the last one in the list? -> "df", "rows.tail(1)"
+Which fruit is listed fifth? -> "df", "rows.row(5)"
+What color are the plums? -> "df[(df['fruit'] == 'plum')]", "rows"
+Which fruits cost more than 2? -> "df[(df['price'] > 2)]", "rows"
+What do the red ones cost on average? -> "df[(df['color'] == 'red')]", "rows['price'].mean()"
+How many pieces are there? -> "df", "rows['count'].sum()"
+How many pears are there in all? -> "df[(df['fruit'] == 'pear')]", "rows['count'].sum()"
+How many fruits are red? -> "df[(df['color'] == 'red')]", "len(rows)"
+What are all the pears worth? -> "df[(df['fruit'] == 'pear')]", "rows['price * count'].sum()"
+Which color has most pieces? -> "df", "rows.groupby('color')['count'].sum().nlargest(1)"
+How many pieces were picked in June? -> "df[(df['picked month'] == '2024-06')]", "rows['count'].sum()"
+In which month were most pieces picked? -> "df", "rows.groupby('picked month')['count'].sum().nlargest(1)"
+What is 8% of all prices? -> "df", "0.08 * rows['price'].sum()"
+What share of the pieces is green, in percent? -> "df[(df['color'] == 'green')]", \
+"100 * rows['count'].sum() / df['count'].sum()"
+How much dearer is the dearest than the cheapest? -> "df", "rows['price'].max() - rows['price'].min()"
+For a table with 'worker' (text: Kim, Lou), 'days' (number), 'wage per day' (number), 'paid' (date):
+What did Kim earn in total? -> "df[(df['worker'] == 'Kim')]", "rows['wage per day * days'].sum()"
+Which worker earned the most? -> "df", "rows.groupby('worker')['wage per day * days'].sum().nlargest(1)"
+What did all the work cost? -> "df", "rows['wage per day * days'].sum()"
+Who was paid last? -> "df", "rows.nlargest(1, 'paid')"
+Who is second in the list? -> "df", "rows.row(2)"
+Who is last in the list? -> "df", "rows.tail(1)"
+Other examples:
+Draw the prices of the red ones as bars -> {"rows":"df[(df['color'] == 'red')]",\
+"chart":"rows.plot.bar(x='fruit', y='price')"}
+Save the red ones as an Excel file -> {"rows":"df[(df['color'] == 'red')]","chart":"rows.to_excel('red.xlsx')"}
+Summarise this table. -> {"reply":true}
+"""
 LEFT_OUT = "\n[... {count:,} characters left out ...]\n"
 MESSAGE_TOKENS = 6
 PREFIX_TOKENS = 900
@@ -137,13 +172,12 @@ def rendered(
     """
     prompts = [head or prefix(tools)] if tools else []
     prompts += [message.text().replace(SYSTEM_PROMPT, "").strip() for message in messages if message.role in _SYSTEM]
-    beginning = "\n\n".join(filter(None, prompts))
-    plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
+    plain = [system(prompt) for prompt in prompts if prompt]
+    plain += [_plain(message) for message in messages if message.role not in _SYSTEM]
     plain += [Message(tail_role, tail)] if tail else []
     # Adjacent messages of one role as one: chat templates expect alternating roles
     runs = groupby(plain, key=lambda message: message.role)
-    before = [system(beginning)] if beginning else []
-    return [*before, *(Message(role, "\n\n".join(message.text() for message in run)) for role, run in runs)]
+    return [Message(role, "\n\n".join(message.text() for message in run)) for role, run in runs]
 
 
 def prefix(tools: Sequence[ToolSchema]) -> str:

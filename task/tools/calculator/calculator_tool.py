@@ -1,7 +1,5 @@
 """The calculator: the value of an arithmetic expression for the model, exact and bounded, without `eval`."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import math
@@ -14,7 +12,7 @@ from typing import Any
 
 from task.conversation.messages import Message
 from task.errors import ToolError
-from task.tools.base import DescribedTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 
 MAX_CHARS = 4_000
@@ -36,7 +34,7 @@ class CalculationError(ToolError):
         super().__init__(f"Calculation error: {reason}")
 
 
-class CalculatorTool(DescribedTool):
+class CalculatorTool(BaseTool):
     """Computes an arithmetic expression; whole numbers and decimals are exact."""
 
     spec = ToolSpec(

@@ -6,7 +6,7 @@ import base64
 import binascii
 import mimetypes
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -25,7 +25,7 @@ from task.llm.failures import spent_limit
 from task.llm.transport import Retries, new_session
 from task.output.sinks import StageSink
 from task.permissions.taint import Origin
-from task.tools.base import DescribedTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments
 
@@ -84,21 +84,13 @@ class DeploymentAccess:
     max_bytes: int = MAX_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class DeploymentAnswer:
-    """A deployment's text, and its files as URLs."""
-
-    text: str
-    attachments: tuple[Attachment, ...] = ()
-
-    def message(self) -> Message:
-        """The tool's message: the text, and the URLs of the files for later turns."""
-        note = attachment_note([item for item in self.attachments if item.url])
-        shown = "\n\n".join(filter(None, (self.text, note)))
-        return Message(Role.TOOL, shown, attachments=self.attachments)
+def answered(said: str, attachments: Sequence[Attachment]) -> Message:
+    """The tool's message: the deployment's text, and the URLs of its files for later turns."""
+    note = attachment_note([item for item in attachments if item.url])
+    return Message(Role.TOOL, "\n\n".join(filter(None, (said, note))), attachments=tuple(attachments))
 
 
-class DeploymentTool(DescribedTool):
+class DeploymentTool(BaseTool):
     """Calls a deployment of the Core at `endpoint`; its text is streamed into the stage."""
 
     def __init__(
@@ -133,15 +125,15 @@ class DeploymentTool(DescribedTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         tool_call_params.stage.append_content(f"{request_arguments(arguments)}## Response:\n\n")
-        answer = await self._ask(arguments, tool_call_params, tool_call_params.stage)
-        if not answer.text and not answer.attachments:
+        said, attachments = await self._ask(arguments, tool_call_params, tool_call_params.stage)
+        if not said and not attachments:
             raise ToolError(f"The deployment {self._called.deployment} answered with nothing. Try another way.")
-        return answer.message()
+        return answered(said, attachments)
 
     async def _ask(
         self, arguments: Mapping[str, Any], params: ToolCallParams, stage: StageSink | None = None
-    ) -> DeploymentAnswer:
-        """The deployment's answer, with all its files stored in DIAL."""
+    ) -> tuple[str, list[Attachment]]:
+        """The deployment's text, and its files as URLs, all stored in DIAL."""
         deployment, answer = self._called.deployment, Accumulator()
         message, options = self._request(arguments, params)
         try:
@@ -175,7 +167,7 @@ class DeploymentTool(DescribedTool):
         said = answer.text.strip()
         inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(said)]
         stored = [await self._stored(item, params.api_key) for item in (*answer.message().attachments, *inline)]
-        return DeploymentAnswer(_DATA_IN_TEXT.sub("attached", said), tuple(stored))
+        return _DATA_IN_TEXT.sub("attached", said), stored
 
     def _request(self, arguments: Mapping[str, Any], params: ToolCallParams) -> tuple[Message, ModelOptions]:
         prompt = str(arguments[self._called.prompt]).strip()

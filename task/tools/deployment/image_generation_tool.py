@@ -1,14 +1,12 @@
 """Pictures from an image deployment, attached to the answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from task.conversation.messages import Message
 from task.errors import ToolError
-from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentAnswer, DeploymentSpec, DeploymentTool
+from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool, answered
 from task.tools.models import ToolCallParams
 
 DEPLOYMENT = "dall-e-3"
@@ -52,15 +50,16 @@ class ImageGenerationTool(DeploymentTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        answer, deployment = await self._ask(arguments, tool_call_params), self._called.deployment
+        said, attachments = await self._ask(arguments, tool_call_params)
+        deployment = self._called.deployment
         # DIAL Chat distinguishes the attachments of a message by their titles.
-        pictures = tuple(
+        pictures = [
             replace(item, title=f"{TITLE} {uuid4().hex[:6]}")
-            for item in answer.attachments
+            for item in attachments
             if (item.type or "").startswith("image/")
-        )
+        ]
         if not pictures:
-            quoted = f" It said: {answer.text[:_QUOTED_CHARS]}" if answer.text else ""
+            quoted = f" It said: {said[:_QUOTED_CHARS]}" if said else ""
             raise ToolError(
                 f"The deployment {deployment} made no picture. Ask in other words, or tell the user.{quoted}"
             )
@@ -68,7 +67,7 @@ class ImageGenerationTool(DeploymentTool):
             raise ToolError(_LINKED.format(deployment))
         revised = [
             f"**Revised Prompt**: {item.data}"
-            for item in answer.attachments
+            for item in attachments
             if item.data and (item.title or "").strip().casefold() == _REVISED
         ]
-        return DeploymentAnswer("\n\n".join([*revised, answer.text or MADE]), pictures).message()
+        return answered("\n\n".join([*revised, said or MADE]), pictures)

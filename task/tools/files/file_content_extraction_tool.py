@@ -1,7 +1,5 @@
 """The tool that reads the user's files for the model, page by page."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,12 +10,12 @@ from task.core_client.files import UnpooledFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
 from task.search.readings import Readings, requester_of
-from task.tools.base import DescribedTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments, response
 
 
-class FileContentExtractionTool(DescribedTool):
+class FileContentExtractionTool(BaseTool):
     """Text of files in DIAL, with tables as Markdown. Source: API reference, FileContentExtractionTool.
 
     `endpoint` is DIAL Core's address. `close` closes the `readings`.

@@ -1,30 +1,33 @@
-"""What a client of an MCP server is made of: sessions, HTTP, cached lists, and what the server learns of the caller."""
+"""What a client of an MCP server is made of: sessions, HTTP, local programs, cached lists, the identity of a caller."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, TextIO
 
 from task.llm.dial import core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.telemetry.operations import join_trace, leave_operation
-from task.tools.mcp.results import asked_to_stop
+from task.tools.mcp.results import Fault, MCPFailure, asked_to_stop
 from task.tools.models import Caller
+from task.utils.folders import delete
 
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client
-    from mcp.client.caching import CacheKey, InMemoryResponseCacheStore
+    from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
 
-T = TypeVar("T")
-Use = Callable[["Client"], Awaitable[T]]
 Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]]  # gets what the server's end calls
 
 CONNECT_SECONDS = 5.0
@@ -37,6 +40,10 @@ META_DOMAIN = "dial-general-purpose-agent"
 CONVERSATION = f"{META_DOMAIN}/conversation_id"
 PRINCIPAL = f"{META_DOMAIN}/principal"
 _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
+START_SECONDS, LAST_WORDS_SECONDS = 60.0, 2.0
+ENDING_SECONDS = 10.0  # the SDK closes the input, then asks, then kills
+_LAST_WORDS = 2000
+_SHOWN = 300
 
 
 class _OpenedSession:
@@ -127,7 +134,7 @@ def callable_tools() -> InMemoryResponseCacheStore:
 
     The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
     """
-    from mcp.client.caching import CacheEntry, InMemoryResponseCacheStore
+    from mcp.client.caching import InMemoryResponseCacheStore
     from mcp.shared.inbound import x_mcp_header_map
     from mcp.types import ListToolsResult, Tool
 
@@ -138,8 +145,7 @@ def callable_tools() -> InMemoryResponseCacheStore:
                 for tool in entry.value.tools:
                     needed = tool.input_schema if x_mcp_header_map(tool.input_schema) else {"type": "object"}
                     tools.append(Tool(name=tool.name, input_schema=needed))
-                named = entry.value.model_copy(update={"tools": tools})
-                entry = CacheEntry(value=named, scope=entry.scope, expires_at=entry.expires_at)
+                entry = replace(entry, value=entry.value.model_copy(update={"tools": tools}))
             await super().set(key, entry)
 
     return CallableTools()
@@ -152,25 +158,38 @@ def is_modern(version: str) -> bool:
     return version in MODERN_PROTOCOL_VERSIONS
 
 
-def http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
+async def _add_headers(request: httpx2.Request) -> None:
+    request.headers.update(CALL_HEADERS.get({}))
+    join_trace(request.headers)
+
+
+async def _remember_status(response: httpx2.Response) -> None:
+    if response.status_code >= 400:
+        CALL_STATUSES.get([]).append(response.status_code)
+
+
+CALL_HOOKS = {"request": [_add_headers], "response": [_remember_status]}
+
+
+def http_client(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    connections: int | None = CONNECTIONS,
+    seconds: float | None = None,
+    hooks: Mapping[str, Any] | None = None,
+) -> httpx2.AsyncClient:
+    """A client that keeps no cookies; without `seconds` to read or write, every call has a limit of its own."""
     import httpx2
-
-    async def add_headers(request: httpx2.Request) -> None:
-        request.headers.update(CALL_HEADERS.get({}))
-        join_trace(request.headers)
-
-    async def remember_status(response: httpx2.Response) -> None:
-        if response.status_code >= 400:
-            CALL_STATUSES.get([]).append(response.status_code)
 
     return httpx2.AsyncClient(
         headers=dict(headers),
         verify=url.startswith("https:"),  # a TLS context costs 40 ms, and plain HTTP needs none
         trust_env=False,
         cookies=no_cookies(),
-        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),  # every call has its own limit
-        limits=httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS),
-        event_hooks={"request": [add_headers], "response": [remember_status]},
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=seconds, write=seconds),
+        limits=httpx2.Limits(max_connections=connections, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        event_hooks=hooks,
     )
 
 
@@ -209,3 +228,86 @@ def conversation_meta(conversation_id: str, principal: str) -> dict[str, str]:
     """
     values = {CONVERSATION: conversation_id, PRINCIPAL: principal}
     return {key: sha256(f"{key}\n{value}".encode()).hexdigest()[:32] for key, value in values.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProgram:
+    """A server's command line, and what the launcher allows it.
+
+    `launcher` is the command of the launcher, `policy` its policy, to which a scratch folder is added as home and for
+    temporary files; `secrets` are left out of what is reported.
+    """
+
+    argv: tuple[str, ...]
+    launcher: tuple[str, ...]
+    policy: Mapping[str, Any]
+    secrets: tuple[str, ...] = ()
+
+
+Connect = Callable[[Any], AbstractAsyncContextManager["Client"]]  # with a transport of the SDK
+
+
+@asynccontextmanager
+async def connected(
+    program: LocalProgram, server: str, connect: Connect, ended: Callable[[], None]
+) -> AsyncGenerator[Client]:
+    """A client of the program, which lives as long as the context; `ended` is called when it ends by itself.
+
+    Raises:
+        MCPFailure: it cannot be started, with its own last words.
+    """
+    folder = Path(mkdtemp(prefix="dial-agent-mcp-"))
+    words, tail, opened = asyncio.StreamReader(), b"", False
+
+    async def listen() -> None:
+        nonlocal tail
+        while piece := await words.read(2**16):
+            tail = (tail + piece)[-_LAST_WORDS:]
+        ended()
+
+    reader, writing = os.pipe()
+    protocol, errors = asyncio.StreamReaderProtocol(words), os.fdopen(reader, "rb", 0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, errors)
+    listening = asyncio.create_task(listen())
+    try:
+        with os.fdopen(writing, "w") as writer:
+            async with connect(_transport(program, folder, writer)) as client:
+                opened = True
+                yield client
+    except BaseException as error:
+        if opened or asked_to_stop():
+            raise
+        await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
+        lines = (" ".join(line.split()) for line in reversed(tail.decode(errors="replace").split("\n")))
+        last = next(filter(None, lines), "it ended without a word")
+        for secret in program.secrets:
+            last = last.replace(secret, "***")
+        reason = (
+            f"The server {server} could not be started ({last[:_SHOWN]}). An operator has to check its command and "
+            "what it may read, write and reach; tell the user, and answer without it."
+        )
+        raise MCPFailure(Fault.UNAVAILABLE, reason) from error
+    finally:
+        listening.cancel()
+        transport.close()
+        with suppress(OSError):
+            delete(folder)
+
+
+@asynccontextmanager
+async def _transport(program: LocalProgram, folder: Path, writer: TextIO) -> AsyncGenerator[Any]:
+    from mcp import StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    scratch, file = folder / "scratch", folder / "policy.json"
+    scratch.mkdir()
+    policy: dict[str, Any] = {"workdir": str(scratch), **program.policy}
+    policy["read_write"] = [*policy.get("read_write", ()), str(scratch)]
+    policy["environment"] = {"HOME": str(scratch), "TMPDIR": str(scratch), **policy.get("environment", {})}
+    file.write_text(json.dumps(policy))  # not among the arguments, which every user of the machine may read
+    command, *arguments = program.launcher
+    arguments += ["--policy", str(file), "--", *program.argv]
+    parameters = StdioServerParameters(command=command, args=arguments, env={"LC_ALL": "C.UTF-8"})
+    async with stdio_client(parameters, writer) as streams:
+        writer.close()  # only the program has it now, so that its end is noticed
+        yield streams

@@ -7,9 +7,11 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
+
+from pydantic import TypeAdapter
 
 from task.core_client.files import DialFiles
 from task.errors import new_reference
@@ -17,12 +19,11 @@ from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
-from task.tools.mcp.connection import CallIdentity, identity_of, sdk_loaded
+from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
-from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ FRESH_SECONDS = 60.0
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 ISSUES_TITLE = "Initialization issues"
+_LIST = TypeAdapter(list[MCPToolModel])
 Listing = tuple[list[MCPToolModel], float]  # with its age in seconds
 Fetch = Callable[[], Awaitable[Listing]]
 
@@ -83,8 +85,8 @@ class Discovered:
         """The issues for the model; empty if there are none."""
         if not self.issues:
             return ""
-        lines = [f"- {issue.server}: {issue.text}" for issue in self.issues]
-        return "\n".join(["", "", "Some tools are not available right now:", *lines])
+        lines = "".join(f"\n- {issue.server}: {issue.text}" for issue in self.issues)
+        return f"\n\nSome tools are not available right now:{lines}"
 
 
 class MCPHub:
@@ -140,7 +142,7 @@ class MCPHub:
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
             raise catalogue.failure
-        return server.tools(catalogue, set(ALIASES))
+        return list(server.tools(catalogue, set(ALIASES)))
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers))
@@ -161,28 +163,23 @@ class _Server:
         """The list for this caller, or why there is none."""
         identity = await identity_of(caller, forward_key=self.spec.forward_key)
         key = sha256(identity.partition.encode()).hexdigest()
-        if key not in self._catalogues:
-            self._catalogues[key] = _Catalogue(self._hub)
-            if len(self._catalogues) > MAX_CATALOGUES:
-                _, oldest = self._catalogues.popitem(last=False)
-                await oldest.close()
+        catalogue = self._catalogues.setdefault(key, _Catalogue(self._hub))
         self._catalogues.move_to_end(key)
-        catalogue = self._catalogues[key]
+        if len(self._catalogues) > MAX_CATALOGUES:
+            _, oldest = self._catalogues.popitem(last=False)
+            await oldest.close()
         await sdk_loaded()  # its import must not count as time of the server
         doubted = self._client.failure is not None and not self.spec.forward_key
         suspected = doubted or catalogue.failure is not None
         await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
         return catalogue
 
-    def tools(self, catalogue: _Catalogue, taken: set[str]) -> list[BaseTool]:
+    def tools(self, catalogue: _Catalogue, taken: set[str]) -> Iterator[BaseTool]:
         """The tools of the list under names that are not `taken`, to which they are added."""
-        tools: list[BaseTool] = []
-        files, forward_key = self._hub.files, self.spec.forward_key
         for model in catalogue.tools or ():
             name = model_name(model.name, self.spec.name, taken)
             taken.add(name)
-            tools.append(MCPTool(self._client, model, name=name, files=files, forward_key=forward_key))
-        return tools
+            yield MCPTool(self._client, model, name=name, files=self._hub.files, forward_key=self.spec.forward_key)
 
     async def close(self) -> None:
         for catalogue in list(self._catalogues.values()):
@@ -198,19 +195,17 @@ class _Server:
         key = sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
         if redis is not None and not suspected and (stored := await redis.listing(key, seconds)) is not None:
             try:
-                models = [usable(MCPToolModel(**tool)) for tool in json.loads(stored[0])]
-                return [model for model in models if model is not None], stored[1]
-            except (ValueError, TypeError, AttributeError):
+                return _LIST.validate_json(stored[0]), stored[1]
+            except ValueError:
                 logger.warning("a stored list of tools is damaged and was not used")
         offered = await self._client.get_tools(identity=identity)
         wanted = [tool for tool in offered if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
-        fitting = [model for tool in wanted if (model := usable(tool)) is not None]
-        if len(fitting) < len(wanted):
-            logger.warning("%s: %d tools have schemas that cannot be used", spec.name, len(wanted) - len(fitting))
-        tools = fitting[:MAX_TOOLS]
+        tools = [model for tool in wanted if (model := usable(tool)) is not None]
+        if len(tools) < len(wanted):
+            logger.warning("%s: %d tools have schemas that cannot be used", spec.name, len(wanted) - len(tools))
         if redis is not None:
-            await redis.put_listing(key, json.dumps([asdict(tool) for tool in tools]).encode(), seconds)
-        return tools, 0.0
+            await redis.put_listing(key, _LIST.dump_json(tools[:MAX_TOOLS]), seconds)
+        return tools[:MAX_TOOLS], 0.0
 
 
 class _Catalogue:

@@ -7,33 +7,35 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from hashlib import sha256
-from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from task.errors import ToolError
 from task.telemetry.operations import trace_headers
 from task.tools.mcp.connection import (
     CALL_HEADERS,
+    CALL_HOOKS,
     CALL_STATUSES,
+    ENDING_SECONDS,
     SERVICE,
+    START_SECONDS,
     CallIdentity,
+    LocalProgram,
     OwnedSession,
     callable_tools,
+    connected,
     http_client,
     is_modern,
     sdk_loaded,
 )
-from task.tools.mcp.mcp_tool_model import MCPToolModel
+from task.tools.mcp.mcp_tool_model import MCPToolModel, model_of
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, failure_of, file_of, result_of
-from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
 
 if TYPE_CHECKING:
     import httpx2
-    import mcp.types as wire
     from mcp import Client
     from mcp.client.caching import InMemoryResponseCacheStore
 
-Progress = Callable[[float, float | None, str | None], None]  # done, of how many, in words
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]  # done, of how many, in words
 
 TOOL_SECONDS = 300.0
 PAGES = 50
@@ -77,11 +79,10 @@ class MCPClient:
         self._version: str | None = None
         self._http: httpx2.AsyncClient | None = None
         self._lists: InMemoryResponseCacheStore | None = None
+        self._probe_seconds = START_SECONDS if program else probe_seconds
         if program is None:
-            self._probe_seconds = probe_seconds
             self._session = OwnedSession(lambda _ended: self._client("legacy", SERVICE), probe_seconds)
         else:
-            self._probe_seconds = START_SECONDS
             over = partial(self._over, mode="auto", identity=SERVICE)
             self._session = OwnedSession(partial(connected, program, self.name, over), START_SECONDS, ENDING_SECONDS)
 
@@ -101,22 +102,17 @@ class MCPClient:
             MCPFailure: the server cannot be reached.
         """
 
-        async def use(client: Client) -> list[wire.Tool]:
+        async def use(client: Client) -> list[MCPToolModel]:
             page = await client.list_tools(cache_mode="refresh")
-            found = list(page.tools)
+            found = list(map(model_of, page.tools))
             for _ in range(PAGES):
                 if not page.next_cursor:
                     break
                 page = await client.list_tools(cursor=page.next_cursor)
-                found += page.tools
+                found += map(model_of, page.tools)
             return found
 
-        listed = await self._run(use, self._probe_seconds, identity, repeatable=True)
-        tools: list[MCPToolModel] = []
-        for tool in listed:
-            hints, described = tool.annotations, cleandoc(tool.description or tool.title or tool.name)
-            read_only, idempotent = bool(hints and hints.read_only_hint), bool(hints and hints.idempotent_hint)
-            tools.append(MCPToolModel(tool.name, described, tool.input_schema, read_only, idempotent))
+        tools = await self._run(use, self._probe_seconds, identity, repeatable=True)
         self._tools.update((tool.name, tool) for tool in tools)
         return tools
 
@@ -151,21 +147,11 @@ class MCPClient:
         seconds = timeout or self.timeout
         tool = self._tools.get(name)
 
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            if on_progress:
-                on_progress(progress, total, message)
-
         async def use(client: Client) -> MCPResult:
             if is_modern(client.protocol_version):
                 await client.list_tools()  # cached; without it the SDK lists after every call
-            answer = await client.call_tool(
-                name,
-                arguments,
-                seconds,
-                progressed if on_progress else None,
-                meta=cast("Any", {**(meta or {}), **trace_headers()}),
-            )
-            return result_of(answer)
+            sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
+            return result_of(await client.call_tool(name, arguments, seconds, reported, meta=sent))
 
         return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
 
@@ -199,20 +185,20 @@ class MCPClient:
         self, use: Callable[[Client], Awaitable[T]], seconds: float, identity: CallIdentity, *, repeatable: bool
     ) -> T:
         """The result of `use` with a connected client, which is retried once where that is safe. Raises: MCPFailure."""
-        repeated = False
-        while True:
+        safe = {Fault.SESSION_GONE, Fault.LOST} if repeatable else {Fault.SESSION_GONE}
+        try:
             try:
                 result = await self._attempt(use, seconds, identity)
             except MCPFailure as failure:
-                safe = failure.fault is Fault.SESSION_GONE or (failure.fault is Fault.LOST and repeatable)
-                if safe and not repeated:
-                    repeated = True
-                    continue
-                if failure.fault is not Fault.REFUSED:
-                    self.failure = failure
-                raise
-            self.failure = None
-            return result
+                if failure.fault not in safe:
+                    raise
+                result = await self._attempt(use, seconds, identity)
+        except MCPFailure as failure:
+            if failure.fault is not Fault.REFUSED:
+                self.failure = failure
+            raise
+        self.failure = None
+        return result
 
     async def _attempt(self, use: Callable[[Client], Awaitable[T]], seconds: float, identity: CallIdentity) -> T:
         statuses: list[int] = []
@@ -235,9 +221,9 @@ class MCPClient:
             raise
         except BaseException as error:
             failure = failure_of(error, self.name, seconds, statuses, session=session)
-            if failure is None and isinstance(error, Exception):  # the SDK raises anything when it is stopped
-                raise asyncio.CancelledError from error
             if failure is None:
+                if isinstance(error, Exception):  # the SDK raises anything when it is stopped
+                    raise asyncio.CancelledError from error
                 raise
             if failure.fault not in KEEP_ERA:
                 self._version = None  # the next server at this address may be another one
@@ -256,7 +242,7 @@ class MCPClient:
         from mcp.client.streamable_http import streamable_http_client
 
         if self._http is None:
-            self._http = http_client(self.url, self._headers)
+            self._http = http_client(self.url, self._headers, hooks=CALL_HOOKS)
         transport = streamable_http_client(self.url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
         return self._over(transport, mode, identity)
 

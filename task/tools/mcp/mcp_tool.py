@@ -1,7 +1,5 @@
 """MCPTool: one tool of an MCP server, as a tool of the agent."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -9,7 +7,7 @@ from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.tools.base import DescribedTool, ToolSpec
+from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool_model import MCPToolModel
@@ -25,7 +23,7 @@ _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the cha
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 
 
-class MCPTool(DescribedTool):
+class MCPTool(BaseTool):
     """A tool of an MCP server. Source: API reference, MCPTool.
 
     `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of

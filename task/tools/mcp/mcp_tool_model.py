@@ -6,7 +6,11 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, cast
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import mcp.types as wire
 
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 8_000
@@ -30,6 +34,13 @@ class MCPToolModel:
     @property
     def repeatable(self) -> bool:
         return self.read_only or self.idempotent
+
+
+def model_of(tool: wire.Tool) -> MCPToolModel:
+    """The tool as its server describes it."""
+    hints, described = tool.annotations, cleandoc(tool.description or tool.title or tool.name)
+    read_only, idempotent = bool(hints and hints.read_only_hint), bool(hints and hints.idempotent_hint)
+    return MCPToolModel(tool.name, described, tool.input_schema, read_only, idempotent)
 
 
 def model_name(tool: str, server: str, taken: Collection[str]) -> str:

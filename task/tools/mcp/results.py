@@ -91,10 +91,9 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
 def file_of(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPFile:
     """A resource that was read or enclosed."""
     name = _last_part(item.uri)
-    mime_type = item.mime_type or _guessed(item.uri)
     if (text := getattr(item, "text", None)) is not None:
         return MCPFile(name, item.mime_type or "text/plain", str(text).encode())
-    return MCPFile(name, mime_type, _decoded(getattr(item, "blob", "")))
+    return MCPFile(name, item.mime_type or _guessed(item.uri), _decoded(getattr(item, "blob", "")))
 
 
 def _decoded(data: str) -> bytes:
@@ -141,17 +140,17 @@ class MCPFailure(ToolError):
 
 
 _ADVICE = "Tell the user, and answer without it or suggest another way."
+_OPERATOR = "An operator has to {}; do not call it again, and tell the user."
 _WORDS = {
-    Fault.UNAVAILABLE: f"The server {{server}} cannot be reached. {_ADVICE}",
-    Fault.LOST: f"The connection to the server {{server}} broke off; the call may or may not have been done. {_ADVICE}",
-    Fault.SESSION_GONE: "The server {server} was restarted and forgot this session. Call again.",
-    Fault.TIMEOUT: "The server {server} did not answer within {seconds:g} s. Try a smaller request, or tell the user.",
-    Fault.CREDENTIAL: "The server {server} refused the credentials (status {status}). An operator has to look at its "
-    "token; do not call it again, and tell the user.",
-    Fault.ADDRESS: "The server {server} does not accept this address (status {status}). An operator has to check its "
-    "URL and its allowed hosts; do not call it again, and tell the user.",
-    Fault.TOO_LARGE: "The server {server} refused the request as too large (status 413). Send less at once.",
-    Fault.BROKEN: f"The server {{server}} answered in a way that cannot be understood{{status_words}}. {_ADVICE}",
+    Fault.UNAVAILABLE: f"The server {{}} cannot be reached. {_ADVICE}",
+    Fault.LOST: f"The connection to the server {{}} broke off; the call may or may not have been done. {_ADVICE}",
+    Fault.SESSION_GONE: "The server {} was restarted and forgot this session. Call again.",
+    Fault.TIMEOUT: "The server {} did not answer within {seconds:g} s. Try a smaller request, or tell the user.",
+    Fault.CREDENTIAL: f"The server {{}} refused the credentials{{status}}. {_OPERATOR.format('look at its token')}",
+    Fault.ADDRESS: "The server {} does not accept this address{status}. "
+    f"{_OPERATOR.format('check its URL and its allowed hosts')}",
+    Fault.TOO_LARGE: "The server {} refused the request as too large{status}. Send less at once.",
+    Fault.BROKEN: f"The server {{}} answered in a way that cannot be understood{{status}}. {_ADVICE}",
 }
 _BY_STATUS = {
     **dict.fromkeys((401, 403), Fault.CREDENTIAL),
@@ -183,8 +182,8 @@ def failure_of(
 
         message = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
         return MCPFailure(fault, f"The server {server} refused the call: {message[:1000]}")
-    words = f" (status {status})" if status else ""
-    return MCPFailure(fault, _WORDS[fault].format(server=server, seconds=seconds, status=status, status_words=words))
+    shown = f" (status {status})" if status else ""
+    return MCPFailure(fault, _WORDS[fault].format(server, seconds=seconds, status=shown))
 
 
 def asked_to_stop() -> bool:

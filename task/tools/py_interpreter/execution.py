@@ -1,7 +1,5 @@
 """What goes into an execution, what comes out of it, and what the conversation remembers of its session."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -12,22 +12,20 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from task.errors import ToolError
-from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
-from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, CallIdentity
+from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, CallIdentity, http_client
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult
 from task.tools.py_interpreter.execution import UNKNOWN, ProducedFile, SessionMemo
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 AFFINITY = "X-Session-Affinity"
-CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 8.0  # a balancer may try a frozen server first
 TRANSFER_SECONDS = 60.0
 ROUTES = 32
-ROUTES_AT_ONCE = 8
 GATEWAY_FAILED = (502, 504)
+READY = "ready"  # the status of a server that takes calls
 BROKE_OFF = (
     "The connection to the Python interpreter broke off: the code may or may not have run. Call it again if it is "
     "still needed; if its server is gone, another one continues with the conversation's files, and says that "
@@ -48,10 +46,6 @@ class _ServerReady(BaseModel):
     server: str
     status: str
     only_at: str = ""
-
-    @property
-    def takes_calls(self) -> bool:
-        return self.status == "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ class InterpreterServer:
         self._direct = ""  # the name of the server that is at the address itself, with no balancer in between
         self.is_ours = bool(token)  # only our own servers are called with one
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http: httpx.AsyncClient | None = None
+        self._http: httpx2.AsyncClient | None = None
 
     async def way(self, way: Way, memo: SessionMemo, refusal: str = "") -> Way:
         """The way to the server that has the conversation's session, or to one where a `fresh` session may be made.
@@ -100,34 +94,26 @@ class InterpreterServer:
             return way
         found = await self._ready_at(way) if self.is_ours else None
         self._direct = found.server if found is not None and found.only_at == self._address else ""
-        has_it = found is not None and (not memo.kernel or found.server == memo.server)
-        if found is None or (found.takes_calls and has_it):
+        if found is None or (found.status == READY and (not memo.kernel or found.server == memo.server)):
             return replace(way, fresh=refusal == UNKNOWN)
-        others, drains = [way] if found.takes_calls else [], has_it
-        for first in range(0, ROUTES, ROUTES_AT_ONCE):
-            ways = [Way(way.session, route) for route in range(first, first + ROUTES_AT_ONCE)]
-            for other, answer in zip(ways, await asyncio.gather(*map(self._ready_at, ways)), strict=True):
-                if answer is None:
-                    continue
-                if memo.kernel and answer.server == memo.server:
-                    if answer.takes_calls:
-                        return other
-                    drains = True
-                elif answer.takes_calls:
-                    others.append(other)
-            if others and drains:
-                break
+        ways = [Way(way.session, route) for route in range(ROUTES)]
+        answers = zip(ways, await asyncio.gather(*map(self._ready_at, ways)), strict=True)
+        ready = [(other, answer.server) for other, answer in answers if answer is not None and answer.status == READY]
+        for other, server in ready if memo.kernel else ():
+            if server == memo.server:
+                return other
+        others = [way] if found.status == READY else [other for other, _ in ready]
         return replace(others[0], fresh=True) if others else way
 
     async def _ready_at(self, way: Way) -> _ServerReady | None:
-        import httpx
+        import httpx2
 
         try:
             answer = await self._client().get(f"{self._origin}/ready", headers=way.headers, timeout=HEALTH_SECONDS)
             if answer.status_code in GATEWAY_FAILED:
                 raise ServersAway("No Python interpreter answers at the moment. Nothing was run.")
             return _ServerReady.model_validate_json(answer.content) if answer.status_code in (200, 503) else None
-        except (httpx.HTTPError, ValidationError):
+        except (httpx2.HTTPError, ValidationError):
             return None  # the call itself reports what is wrong
 
     async def call(self, name: str, code: str, meta: Mapping[str, Any], way: Way, on_progress: Progress) -> MCPResult:
@@ -144,7 +130,7 @@ class InterpreterServer:
         params = {"version": version}
         await self._request("PUT", f"{path}{quote(name)}", params=params, content=content, headers=way.headers)
 
-    async def get(self, files_path: str, file: ProducedFile, way: Way) -> bytes:
+    async def get(self, file: ProducedFile, files_path: str, way: Way) -> bytes:
         """The content of a file that the session has produced."""
         if file.content is not None:
             return file.content
@@ -163,14 +149,14 @@ class InterpreterServer:
         Raises:
             ToolError: nothing answers at its address.
         """
-        import httpx
+        import httpx2
 
         try:
             answer = await self._client().get(f"{self._origin}/health", timeout=HEALTH_SECONDS)
             return _Health.model_validate_json(answer.content).sandbox_tier if answer.status_code == 200 else None
-        except httpx.ConnectError as error:
+        except httpx2.ConnectError as error:
             raise ToolError("The Python interpreter cannot be reached.") from error
-        except (httpx.HTTPError, ValidationError):
+        except (httpx2.HTTPError, ValidationError):
             return None
 
     async def close(self) -> None:
@@ -179,30 +165,19 @@ class InterpreterServer:
             await self._http.aclose()
 
     async def _request(self, method: str, path: str, **rest: Any) -> bytes:
-        import httpx
+        import httpx2
 
         if not path.startswith("/sessions/"):  # the token is sent to this server only
             raise ToolError("The Python interpreter named a place for files that is not its own.")
         try:
             response = await self._client().request(method, f"{self._origin}{path}", **rest)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise ToolError("The Python interpreter broke off while a file was sent. Try again.") from error
         if response.status_code != 200:
             raise ToolError(f"The Python interpreter refused a file (status {response.status_code}).")
         return response.content
 
-    def _client(self) -> httpx.AsyncClient:
-        import httpx
-
+    def _client(self) -> httpx2.AsyncClient:
         if self._http is None:
-            timeout = httpx.Timeout(TRANSFER_SECONDS, connect=CONNECT_SECONDS)
-            secure = self._origin.startswith("https:")
-            self._http = httpx.AsyncClient(
-                headers=self._headers,
-                timeout=timeout,
-                trust_env=False,
-                verify=secure,
-                cookies=no_cookies(),
-                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
-            )
+            self._http = http_client(self._origin, self._headers, connections=None, seconds=TRANSFER_SECONDS)
         return self._http

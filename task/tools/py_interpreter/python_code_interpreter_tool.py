@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from time import monotonic
+from typing import TypeVar
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, Message, Role
@@ -15,10 +16,10 @@ from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
 from task.output.sinks import StageSink
 from task.telemetry.operations import count, queued
-from task.tools.base import DescribedTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
 from task.tools.mcp.mcp_client import Progress
-from task.tools.mcp.results import MCPResult
+from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import (
     MAX_BYTES,
@@ -68,9 +69,10 @@ DESCRIPTION = (
 CONFINED = ("bubblewrap", "landlock")
 TIERS = (*CONFINED, UNSAFE)
 UNCONFINED = frozenset({Effect.READ, Effect.WRITE, Effect.NETWORK})
+AnyFile = TypeVar("AnyFile", ProducedFile, MCPFile)
 
 
-class PythonCodeInterpreterTool(DescribedTool):
+class PythonCodeInterpreterTool(BaseTool):
     """Python in a kernel that belongs to the conversation. Source: API reference, PythonCodeInterpreterTool.
 
     `files` are the caller's files in DIAL; `max_bytes` limits one file in either direction, `seconds` is the
@@ -131,20 +133,13 @@ class PythonCodeInterpreterTool(DescribedTool):
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:
-            read, most = self._server.read, self._max_bytes
-            fetches = [
-                self._handed_over(file.name, file.mime_type, partial(read, file, most), params)
-                for file in result.files[:MAX_FOREIGN_FILES]
-            ]
             foreign = Execution(files_path="", stdout=result.text)
-            return _message(foreign, code, [FOREIGN], await asyncio.gather(*fetches), params.stage)
+            read, found = partial(self._server.read, max_bytes=self._max_bytes), result.files[:MAX_FOREIGN_FILES]
+            kept = await asyncio.gather(*(self._handed_over(file, read, params) for file in found))
+            return _message(foreign, code, [FOREIGN], kept, params.stage)
         files = sorted(execution.files, key=ProducedFile.order)
-        get, place = self._server.get, execution.files_path
-        fetches = [
-            self._handed_over(file.name, file.mime_type, partial(get, place, file, way), params, file.size)
-            for file in files
-        ]
-        kept = await asyncio.gather(*fetches)
+        get = partial(self._server.get, files_path=execution.files_path, way=way)
+        kept = await asyncio.gather(*(self._handed_over(file, get, params, file.size) for file in files))
         made = tuple(
             MadeFile(path=unquote(file.path.removeprefix(WORK)), url=item.url, size=file.size)
             for file, item in zip(files, kept, strict=True)
@@ -219,16 +214,16 @@ class PythonCodeInterpreterTool(DescribedTool):
         return [note for note in await asyncio.gather(*map(place, files)) if note]
 
     async def _handed_over(
-        self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], params: ToolCallParams, size: int = 0
+        self, file: AnyFile, fetch: Callable[[AnyFile], Awaitable[bytes]], params: ToolCallParams, size: int = 0
     ) -> Attachment | str:
         if size > self._max_bytes:
-            return f"{name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
+            return f"{file.name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
         try:
             async with self._transfers:
-                url = await self._files.upload(name, await fetch(), mime_type, params.api_key)
+                url = await self._files.upload(file.name, await fetch(file), file.mime_type, params.api_key)
         except ToolError as error:
-            return f"{name} could not be handed over: {error}"
-        return Attachment(mime_type, name, url=url)
+            return f"{file.name} could not be handed over: {error}"
+        return Attachment(file.mime_type, file.name, url=url)
 
 
 def _message(
@@ -247,7 +242,7 @@ def _progress_in(stage: StageSink) -> Progress:
     """Reports in the stage that the code is still running, at growing intervals."""
     lines, due = 0, 1.0
 
-    def progressed(done: float, total: float | None, message: str | None) -> None:
+    async def progressed(done: float, total: float | None, message: str | None) -> None:
         nonlocal lines, due
         if done >= due and lines < MAX_PROGRESS_LINES:
             lines, due = lines + 1, done * 1.5

@@ -1,3 +1,3 @@
 """The documented place of `DocumentCache`."""
 
-from task.search.document_cache import DocumentCache as DocumentCache
+from task.search.shelf import DocumentCache as DocumentCache

@@ -1,13 +1,12 @@
 """The tool that answers questions from documents, with checked quotes as sources."""
 
-from __future__ import annotations
-
 import asyncio
 import mimetypes
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any
 
 from task.closing import close_all, together
@@ -15,23 +14,22 @@ from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import UnpooledFiles
 from task.documents.extract import is_readable
-from task.documents.model import Block
-from task.embedding.client import Embedder, default_folder
+from task.documents.model import Block, counted
+from task.embedding.client import Embedder, Progress, default_folder
 from task.embedding.environment import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
+from task.output.sinks import StageSink
 from task.permissions.taint import Origin
-from task.search.answers import QUOTE_CHARS, checked, written
-from task.search.chunks import chunk_document
-from task.search.document_cache import DocumentCache
+from task.search.answers import QUOTE_CHARS, UNSUPPORTED, CheckedAnswer, checked, request
+from task.search.chunks import ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings
-from task.search.passages import Passage, estimated_tokens, passages, reranked, whole
-from task.search.ranking import SearchOptions, build_index, ranked
+from task.search.passages import Passage, asked, estimated_tokens, passages, reranked, whole
+from task.search.ranking import Hit, SearchOptions, build_index, ranked
 from task.search.readings import Readings, requester_of
-from task.search.report import StageReport, for_the_model, passages_only
-from task.search.shelf import MAX_CHUNKS, Opened, Shelf
+from task.search.shelf import MAX_CHUNKS, DocumentCache, Opened, Shelf
 from task.search.vectors import MemoryVectors
-from task.tools.base import DescribedTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import request_arguments
 
@@ -43,6 +41,12 @@ _DESCRIPTION = (
     "hold it. To read a document from beginning to end, use file_content_extraction_tool."
 )
 _COUNTING = "To count, sum, filter or compare the rows of a table, use {}."
+_PROGRESS_SECONDS = 2.0
+_SHOWN_CHARS = 160
+NOTHING = (
+    "Not in the document: the excerpts that fit the question best do not answer it. Tell the user so; do not answer "
+    "from elsewhere as if it stood there."
+)
 _BETWEEN = re.compile(r"\s+|,(?=\s*(?:files/|https?://))")
 
 
@@ -64,10 +68,89 @@ class RagOptions:
     max_chunks: int = MAX_CHUNKS
 
 
+class StageReport:
+    """Writes the documented parts into a stage: arguments, indexing, searching, generating."""
+
+    def __init__(self, stage: StageSink, clock: Callable[[], float] = monotonic) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._embedded: dict[str, int] = {}
+        self._chunks = 0
+        self._shown_at = clock()
+        self._shown = ""
+
+    def read_whole(self, documents: Sequence[ChunkedDocument]) -> None:
+        names = ", ".join(f"**{document.name}**: {len(document.text):,} characters" for document in documents)
+        self.write(f"## Reading the whole document\n\n{names}, short enough to be read without an index\n\n")
+
+    def indexing(self, opened: Sequence[Opened]) -> None:
+        self.write("## Indexing document\n\n")
+        self._chunks = sum(len(item.document.chunks) for item in opened if not item.index)
+        self._shown_at = self._clock()
+        for item in opened:
+            how = "Using cached index, " if item.index else ""
+            self.write(f"**{item.document.name}**: {how}{len(item.document.chunks):,} chunks\n\n")
+            self._list(item.document.notes)
+
+    def without_text(self, notes: Sequence[str]) -> None:
+        """Name the documents that cannot be searched."""
+        if notes:
+            self.write("## Documents without text\n\n")
+            self._list(notes)
+
+    def progress(self, opened: Opened) -> Callable[[Progress], None]:
+        """An observer that continues the one line on all documents: how much of them is embedded."""
+
+        def observe(progress: Progress) -> None:
+            self._embedded[opened.key] = progress.done
+            done = sum(self._embedded.values())
+            state = f"{10 * done // self._chunks * 10} %" if done else "preparing the model"
+            is_due = self._clock() - self._shown_at >= _PROGRESS_SECONDS and progress.done < progress.total
+            # Text can only be appended to a stage: a line changes by growing, and only when there is news.
+            if is_due and state != self._shown:
+                self.write(f" … {state}" if self._shown else state.capitalize())
+                self._shown, self._shown_at = state, self._clock()
+
+        return observe
+
+    def hits(self, hits: Sequence[Hit], documents: Sequence[ChunkedDocument]) -> None:
+        self.write("\n## Searching for relevant content\n\n")
+        for rank, hit in enumerate(hits, 1):
+            document = documents[hit.document]
+            shown = " ".join(document.chunks[hit.chunk].split())[:_SHOWN_CHARS]
+            self.write(f"{rank}. similarity {hit.similarity:.2f}, {document.name}: {shown}\n")
+
+    def generating(self) -> None:
+        self.write("\n## Generating response\n\n")
+
+    def answered(self, answer: CheckedAnswer) -> None:
+        lines = [f"- {item.title}: “{item.quote}”" for item in answer.citations]
+        if answer.false_quotes:
+            lines.append(f"- left out, as not in the document: {counted(answer.false_quotes, 'quote')}")
+        if answer.unsupported:
+            lines.append(f"- marked {UNSUPPORTED}: {counted(answer.unsupported, 'statement')}")
+        if not answer.found:
+            lines.append("- the answer is not in the document")
+        self.write("\n\n## Sources\n\n" + "\n".join(lines) + "\n")
+
+    def ended(self, text: str) -> str:
+        """Write and return the result of a search without a checked answer."""
+        self.write(f"\n{text}\n")
+        return text
+
+    def _list(self, notes: Sequence[str]) -> None:
+        if notes:
+            self.write("".join(f"- {note}\n" for note in notes) + "\n")
+
+    def write(self, text: str) -> None:
+        if text:
+            self._stage.append_content(text)
+
+
 ModelOf = Callable[[str, Caller], ChatModel]
 
 
-class RagTool(DescribedTool):
+class RagTool(BaseTool):
     """Hybrid search over documents in DIAL, answered by a deployment. Source: API reference, RagTool.
 
     `endpoint` is DIAL Core's address, `deployment_name` the model that writes the answer, `document_cache` keeps
@@ -163,9 +246,8 @@ class RagTool(DescribedTool):
         deployment, notes = self._deployment, _notes(opened)
         try:
             async with self._chat_model(deployment, caller) as model:
-                said = await written(
-                    model, question, found, report.write, lambda usage: caller.spend(usage, deployment)
-                )
+                messages = request(question, found)
+                said = await asked(model, messages, lambda usage: caller.spend(usage, deployment), report.write)
         except ProviderError as error:
             quotes = [(item, item.source[:QUOTE_CHARS]) for item in found]
             text = report.ended(passages_only(found, deployment, error, notes))
@@ -208,6 +290,31 @@ class RagTool(DescribedTool):
 
         async with new_session() as session:
             yield DialChatModel(session, self._endpoint, deployment, caller.api_key, headers=caller.headers)
+
+
+def for_the_model(answer: CheckedAnswer, notes: Sequence[str]) -> str:
+    """The checked answer with its sources, and how far the model may rely on it."""
+    parts = [answer.text if answer.found else NOTHING]
+    if answer.citations:
+        parts.append(
+            "Sources, to be cited by these numbers:\n"
+            + "\n".join(f'{item.title}: "{item.quote}"' for item in answer.citations)
+        )
+    if answer.unsupported:
+        parts.append(f"What is marked {UNSUPPORTED} is not in the excerpts: do not repeat it as a fact.")
+    return "\n\n".join((*parts, *_about(notes)))
+
+
+def passages_only(found: Sequence[Passage], deployment: str, error: ProviderError, notes: Sequence[str]) -> str:
+    """The excerpts themselves, for when no deployment could write an answer."""
+    status = f" (status {error.status_code})" if error.status_code else ""
+    head = f"{deployment} could not write an answer{status}. Answer from these excerpts, naming them:"
+    excerpts = (f"[{passage.number}] {passage.title}:\n{passage.text}" for passage in found)
+    return "\n\n".join((head, *excerpts, *_about(notes)))
+
+
+def _about(notes: Sequence[str]) -> list[str]:
+    return [f"About the documents: {'; '.join(notes)}"] if notes else []
 
 
 def _notes(opened: Sequence[Opened]) -> list[str]:

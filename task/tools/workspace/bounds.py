@@ -1,7 +1,5 @@
 """The bounds of a workspace: which folder may be one, what commands may read outside it, and which files are git's."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Run commands in a workspace: the sandbox launcher is the boundary, the list of commands is for the user's sake."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -13,18 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-from task.permissions.coding import is_listed
+from task.permissions.policy import is_listed
 from task.tools.workspace.bounds import protected_paths, python_of, toolchains
-from task.tools.workspace.launcher import Sandbox, launched, sandbox_here
+from task.tools.workspace.launcher import Sandbox, ShellResult, launched, sandbox_here
 from task.tools.workspace.root import Workspace
 from task.utils.folders import delete
 
-BLOCKED_CODE, TIMEOUT_CODE, INVALID_CODE = 126, 124, 2
+BLOCKED_CODE, INVALID_CODE = 126, 2
 MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+HOME, TEMPORARY = "home", "temporary"
 OPEN_FILES = 1024
 _URL = re.compile(r"https?://[^\s'\"]+")
 # No settings of the user's or the machine's, no hooks, no other programs.
@@ -50,22 +49,6 @@ _ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True)
-class ShellResult:
-    """What a command left. Source: planner and executor reference, ShellResult."""
-
-    ok: bool
-    stdout: str
-    stderr: str
-    code: int
-
-    @property
-    def text(self) -> str:
-        """The result as the model reads it."""
-        state = f"OK (code {self.code})" if self.ok else f"ERROR (code {self.code})"
-        return f"{state}\nSTDOUT:\n{self.stdout}\nSTDERR:\n{self.stderr}"
-
-
 class PyRunResult(ShellResult):
     """What a run of Python left. Source: planner and executor reference, PyRunResult."""
 
@@ -79,21 +62,6 @@ class CommandLimits:
     file_bytes: int = 1024 * MIB
     processes: int = 256
     output_bytes: int = 64 * 1024
-
-
-class Scratch:
-    """A new folder with a home and a place for temporary files in it."""
-
-    def __init__(self) -> None:
-        self.path = Path(mkdtemp(prefix="dial-agent-run-"))
-        self.home, self.temporary = self.path / "home", self.path / "temporary"
-        for folder in (self.home, self.temporary):
-            folder.mkdir()
-
-    def close(self) -> None:
-        """Remove the folder with all that is in it."""
-        with suppress(OSError):
-            delete(self.path)
 
 
 class Commands:
@@ -164,22 +132,23 @@ class Commands:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
         policy = await asyncio.to_thread(self._policy, variables or {})
         policy |= {"tier": sandbox.tier, **(changes or {})}
-        ran = await launched(policy, words, seconds or self._limits.seconds, self._limits.output_bytes)
-        if ran.code is None:
-            return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
-        return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
+        return await launched(policy, words, seconds or self._limits.seconds, self._limits.output_bytes)
 
     @cached_property
-    def scratch(self) -> Scratch:
-        """Where the commands keep temporary files and caches."""
-        return Scratch()
+    def scratch(self) -> Path:
+        """The folder where the commands have their home, temporary files and caches."""
+        folder = Path(mkdtemp(prefix="dial-agent-run-"))
+        for name in (HOME, TEMPORARY):
+            (folder / name).mkdir()
+        return folder
 
     async def close(self) -> None:
         """Remove the scratch folder."""
         if "scratch" in self.__dict__:
-            await asyncio.to_thread(self.__dict__.pop("scratch").close)
+            with suppress(OSError):
+                await asyncio.to_thread(delete, self.__dict__.pop("scratch"))
 
-    async def __aenter__(self) -> Commands:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -192,16 +161,16 @@ class Commands:
             umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
         return {
             "workdir": str(root),
-            "read_write": [str(root), str(scratch.path)],
+            "read_write": [str(root), str(scratch)],
             "read_only": found.readable,
             "protected": protected_paths(root),
             "environment": {
                 **_ENVIRONMENT,
-                "HOME": str(scratch.home),
-                "TMPDIR": str(scratch.temporary),
+                "HOME": str(scratch / HOME),
+                "TMPDIR": str(scratch / TEMPORARY),
                 # The workspace shows only what the commands were meant to change.
                 "PYTHONDONTWRITEBYTECODE": "1",
-                "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
+                "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch}/pytest')}",
                 **found.variables,
                 "PATH": found.path,
                 **variables,
@@ -236,7 +205,7 @@ async def run_python(
         done = ShellResult(False, "", "no code provided", INVALID_CODE)
     else:
         # A file of its own, so that tracebacks show its lines; the workspace's modules can be imported all the same.
-        file = commands.scratch.path / f"snippet-{token_hex(4)}.py"
+        file = commands.scratch / f"snippet-{token_hex(4)}.py"
         file.write_text(code, errors="replace")
         try:
             variables = {"PYTHONPATH": str(commands.workspace.path)}

@@ -1,7 +1,5 @@
 """Read, write, list, edit and search the files of a workspace: every outcome is a result with a sentence."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os
@@ -80,21 +78,25 @@ def _outcome(verb: str) -> Callable[[_Work[P]], _Outcome[P]]:
 
 @_outcome("read")
 def read(
-    workspace: Workspace, path: str, first: int | None = None, last: int | None = None, room: int | None = None
+    workspace: Workspace,
+    path: str,
+    first_line: int | None = None,
+    last_line: int | None = None,
+    room: int | None = None,
 ) -> str:
     """The whole text, or the lines asked for with a last line that says which ones they are.
 
     Of a text that is longer than `room`, in characters, those lines that fit.
     """
     text = _text(workspace.read(path))
-    if first is None and last is None and (room is None or len(text) <= room):
+    if first_line is None and last_line is None and (room is None or len(text) <= room):
         return text
     lines: list[str] = _LINE.findall(text)
-    start = first or 1
+    start = first_line or 1
     if start > max(len(lines), 1):
         raise ToolError(f"there are {len(lines)} lines, no line {start}")
     shown, end = "", start - 1
-    for line in lines[start - 1 : last]:
+    for line in lines[start - 1 : last_line]:
         if room is not None and len(shown) + len(line) > room:
             break
         shown, end = shown + line, end + 1
@@ -122,12 +124,12 @@ def listed(workspace: Workspace, path: str) -> str:
 
 
 @_outcome("edit")
-def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bool = False) -> str:
+def edit(workspace: Workspace, path: str, old_text: str, new_text: str, *, replace_all: bool = False) -> str:
     """Replace a text that occurs once (or wherever it occurs); line ends and a byte order mark stay."""
-    text, there, made = _text(workspace.read(path)), old, new
-    if "\r\n" in text and "\r" not in old and (old not in text or "\n" not in old):
+    text, there, made = _text(workspace.read(path)), old_text, new_text
+    if "\r\n" in text and "\r" not in there and (there not in text or "\n" not in there):
         # A model reads and writes "\n"; the file's own line ends stay.
-        there, made = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+        there, made = there.replace("\n", "\r\n"), made.replace("\r\n", "\n").replace("\n", "\r\n")
     if not there:
         raise ToolError("old_text is empty; write a new file with fs_write")
     if there == made:
@@ -144,27 +146,26 @@ def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bo
     return f"edited {path} ({count} replacements)" if count > 1 else f"edited {path} (line {lines[0]})"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What a line must contain, in the files whose name or path fits `glob`."""
-
-    pattern: str
-    regex: bool = False
-    glob: str = ""
-    ignore_case: bool = False
-
-
 @_outcome("search")
-def search(workspace: Workspace, path: str, query: Query) -> str:
-    """The matching lines as `path:number: line`, and how many there are, in bounded time whatever the pattern is."""
+def search(
+    workspace: Workspace, path: str, pattern: str, *, regex: bool = False, glob: str = "", ignore_case: bool = False
+) -> str:
+    """The matching lines as `path:number: line`, and how many there are, in bounded time whatever the pattern is.
+
+    Only files whose name or path fits `glob` are searched.
+    """
+    if not pattern:
+        raise ToolError("the pattern is empty")
+    if len(glob) > GLOB_CHARS:
+        raise ToolError(f"the glob has more than {GLOB_CHARS} characters")
     deadline = monotonic() + SECONDS
-    matches = _matcher(query, deadline)
+    matches = _matcher(pattern, deadline, is_regex=regex, ignore_case=ignore_case)
     found: list[str] = []
     try:
         for file in workspace.files(path):
             if monotonic() > deadline:
                 raise TimeoutError
-            if query.glob and not (fnmatchcase(file, query.glob) or fnmatchcase(file.rpartition("/")[2], query.glob)):
+            if glob and not (fnmatchcase(file, glob) or fnmatchcase(file.rpartition("/")[2], glob)):
                 continue
             content = b"\0"
             with suppress(OSError, ToolError):  # what cannot be read is left out, as what is not text
@@ -183,25 +184,21 @@ def search(workspace: Workspace, path: str, query: Query) -> str:
     return "\n".join([*found, f"[{len(found)} lines]"])
 
 
-def _matcher(query: Query, deadline: float) -> Callable[[str], bool]:
-    if not query.pattern:
-        raise ToolError("the pattern is empty")
-    if len(query.glob) > GLOB_CHARS:
-        raise ToolError(f"the glob has more than {GLOB_CHARS} characters")
-    if not query.regex:
-        wanted = query.pattern.casefold()
-        return (lambda line: wanted in line.casefold()) if query.ignore_case else (lambda line: query.pattern in line)
+def _matcher(pattern: str, deadline: float, *, is_regex: bool, ignore_case: bool) -> Callable[[str], bool]:
+    if not is_regex:
+        wanted = pattern.casefold()
+        return (lambda line: wanted in line.casefold()) if ignore_case else (lambda line: pattern in line)
     # `regex` can be stopped, which `re` cannot. What only `regex` knows, such as recursion, may take all the memory.
     # What is repeated is unfolded, and ends the process when it gets too large.
     import regex
 
-    pattern = _BRACE.sub(r"\\{", query.pattern)
+    pattern = _BRACE.sub(r"\\{", pattern)
     if len(pattern) * math.prod(max(int(most), 1) for most in _COUNTS.findall(pattern)) > UNFOLDED_CHARS:
         raise ToolError("the expression is too long, or repeats too much; narrow it")
     try:
         with warnings.catch_warnings(action="ignore"):
             re.compile(pattern)
-            compiled = regex.compile(pattern, regex.IGNORECASE if query.ignore_case else 0)
+            compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
     except (re.error, regex.error, RecursionError, OverflowError) as error:
         raise ToolError(f"this is not a regular expression ({error})") from error
 

@@ -1,17 +1,19 @@
 """The framework's tools `bash`, `file_read` and `file_write`: the workspace's tools with its sentences and results."""
 
-from __future__ import annotations
-
+import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from task.closing import close_all
 from task.conversation.messages import ToolCall
 from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import WorkspaceAccess
 from task.tools.base import BaseTool, text
+from task.tools.models import Caller, Effect
 from task.tools.workspace import files
 from task.tools.workspace.commands import Commands, ShellResult
 from task.tools.workspace.files import FSResult
@@ -47,6 +49,40 @@ def framework_tools(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class FolderTools:
+    """The documented tools of one folder; none, and `refused` says why, where they cannot work in it.
+
+    `handlers` are a program's own, which it adds when it likes.
+    """
+
+    folder: Path
+    refused: str = ""
+    commands: Commands | None = None
+    with_commands: Sequence[BaseTool] = ()
+    without_commands: Sequence[BaseTool] = ()
+    workspaces: Sequence[Workspace] = ()
+    handlers: list[BaseTool] = field(default_factory=list[BaseTool])
+
+    async def of(self, _: Caller) -> list[BaseTool]:
+        """The tools of the folder, for every caller."""
+        return [*self.handlers, *(self.without_commands if await self.missing() else self.with_commands)]
+
+    async def missing(self) -> tuple[str, ...]:
+        """Sentences about what the tools of the folder cannot do, and why."""
+        if self.commands is None:
+            return (f"The tools cannot work here: {self.refused}.",)
+        commands = self.commands
+        without = await asyncio.to_thread(lambda: commands.available)  # the first time takes a moment
+        return (without,) if without else ()
+
+    async def close(self) -> None:
+        if self.commands is not None:
+            await close_all(self.commands.close)
+        for workspace in self.workspaces:
+            workspace.close()
+
+
 def located(workspace: Workspace, path: str) -> str:
     """The path relative to the workspace, with links resolved; an absolute one is never re-rooted.
 
@@ -62,6 +98,8 @@ def located(workspace: Workspace, path: str) -> str:
 
 class _FileTool(WorkspaceTool):
     """A tool for one file, which is refused before the user is asked where the framework's settings forbid it."""
+
+    reads = True
 
     def __init__(self, workspace: Workspace, machine: Workspace | None = None) -> None:
         super().__init__(workspace)
@@ -79,7 +117,11 @@ class _FileTool(WorkspaceTool):
         except (ToolError, OSError, ValueError):
             return arguments  # the call itself is refused with the reason
         try:
-            self._check(real, arguments)
+            if self.reads:
+                self.workspace.limits.check_read(real)
+            if Effect.WRITE in self.effects:
+                size = len(str(arguments.get("content", "")).encode(errors="replace"))
+                self.workspace.limits.check_write(real, size)
         except ToolError as error:
             raise ArgumentsError(f"{self.name}: {error}: {path}") from error
         return {**arguments, "path": real}
@@ -90,9 +132,6 @@ class _FileTool(WorkspaceTool):
 
     def _place(self, arguments: Mapping[str, Any]) -> Workspace:
         return self.machine if self.machine is not None and arguments["path"].startswith("/") else self.workspace
-
-    def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
-        self.workspace.limits.check_read(path)
 
 
 class FileReadTool(_FileTool, FsReadTool):
@@ -113,6 +152,8 @@ class FileReadTool(_FileTool, FsReadTool):
 class FileWriteTool(_FileTool, FsWriteTool):
     """Writes a text file; the result is `{file_path, status, bytes_written}`."""
 
+    reads = False
+
     def _rendered(self, arguments: dict[str, Any], result: FSResult) -> str:
         size = len(arguments["content"].encode())
         return _json({"file_path": arguments["path"], "status": "success", "bytes_written": size})
@@ -121,16 +162,9 @@ class FileWriteTool(_FileTool, FsWriteTool):
         found = _parsed(result)
         return result if found is None else f"wrote {found['bytes_written']:,} bytes"
 
-    def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
-        self.workspace.limits.check_write(path, len(str(arguments["content"]).encode(errors="replace")))
-
 
 class FileEditTool(_FileTool, FsEditTool):
     """Replaces a text in a file that may be read and written."""
-
-    def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
-        self.workspace.limits.check_read(path)
-        self.workspace.limits.check_write(path, 0)
 
 
 class BashTool(ShellRunTool):

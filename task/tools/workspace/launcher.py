@@ -1,7 +1,5 @@
 """Start a program in the sandbox launcher, collect what it prints, and end all of it in time."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import json
@@ -23,7 +21,7 @@ from task.closing import run_to_completion
 
 PROBE_SECONDS, ENDING_SECONDS = 60.0, 20.0
 _LAUNCHER = str(Path(__file__).parents[3] / "mcp_servers" / "sandbox" / "__main__.py")
-REFUSED, NOT_EXECUTABLE = 125, 126
+TIMEOUT_CODE, REFUSED, NOT_EXECUTABLE = 124, 125, 126
 _PIECE, _MOST_BYTES = 65536, 200_000
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}  # the launcher's; the program gets the policy's
 
@@ -43,13 +41,20 @@ class Sandbox:
         return " Changes of mode, owner and times of files are ignored, and there is no /dev/shm and no terminal."
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """How a program ended; `code` is None if its time was up."""
+@dataclass(frozen=True)
+class ShellResult:
+    """What a command left. Source: planner and executor reference, ShellResult."""
 
-    code: int | None
+    ok: bool
     stdout: str
     stderr: str
+    code: int
+
+    @property
+    def text(self) -> str:
+        """The result as the model reads it."""
+        state = f"OK (code {self.code})" if self.ok else f"ERROR (code {self.code})"
+        return f"{state}\nSTDOUT:\n{self.stdout}\nSTDERR:\n{self.stderr}"
 
 
 @cache
@@ -68,7 +73,7 @@ def sandbox_here() -> Sandbox:
     return Sandbox("none", f"no sandbox works on this machine ({reasons})")
 
 
-async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: float, output_bytes: int) -> Ran:
+async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: float, output_bytes: int) -> ShellResult:
     """Run a program under the launcher's policy for at most `seconds`; nothing of it is left afterwards.
 
     Of each output the first and last `output_bytes / 2` are kept.
@@ -80,7 +85,7 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
             raise ValueError
     except ValueError:
         fault = f"a command has no NUL characters, no halves of characters, and at most {_MOST_BYTES:,} bytes"
-        return Ran(NOT_EXECUTABLE, "", fault)
+        return ShellResult(False, "", fault, NOT_EXECUTABLE)
     starting = asyncio.ensure_future(asyncio.to_thread(_LAUNCHER_PROCESS.started, message))
     try:
         run = await asyncio.shield(starting)
@@ -96,9 +101,12 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
         if not reading.done():
             await run_to_completion(_end(run.pid, mark, reading))
         run.control.close()
+    stdout, stderr = (output.text() for output in outputs)
+    if not done:
+        return ShellResult(False, stdout, f"{stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
     # A launcher that was itself ended sends no exit code.
-    code = int(reading.result()[0] or REFUSED) if done else None
-    return Ran(code, *(output.text() for output in outputs))
+    code = int(reading.result()[0] or REFUSED)
+    return ShellResult(code == 0, stdout, stderr, code)
 
 
 async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
@@ -207,9 +215,8 @@ class _PipeReader:
     def __init__(self, pipe: int, most: int) -> None:
         self._pipe = pipe
         self._half = most // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._length = 0
+        self._kept = bytearray()
+        self._left_out = 0
 
     async def read(self) -> None:
         stream = asyncio.StreamReader()
@@ -217,15 +224,11 @@ class _PipeReader:
         file = os.fdopen(self._pipe, "rb", buffering=0)  # closed by its transport
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
         while piece := await stream.read(_PIECE):
-            self._length += len(piece)
-            room = self._half - len(self._head)
-            self._head += piece[:room] if room > 0 else b""
-            self._tail += piece[max(room, 0) :]
-            if len(self._tail) > 2 * max(self._half, _PIECE):
-                del self._tail[: -self._half]
+            self._kept += piece
+            if (more := len(self._kept) - 2 * self._half) > 0:
+                del self._kept[self._half : self._half + more]
+                self._left_out += more
 
     def text(self) -> str:
-        tail = bytes(self._tail[-self._half :])
-        left_out = self._length - len(self._head) - len(tail)
-        middle = f"\n[{left_out:,} bytes left out]\n".encode() if left_out else b""
-        return (bytes(self._head) + middle + tail).decode(errors="replace")
+        middle = f"\n[{self._left_out:,} bytes left out]\n".encode() if self._left_out else b""
+        return (self._kept[: self._half] + middle + self._kept[self._half :]).decode(errors="replace")

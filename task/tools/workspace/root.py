@@ -1,19 +1,19 @@
 """One folder, held open: files in it are reached by paths that cannot lead out of it."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
+import fcntl
 import os
 import posixpath
 import stat
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import Self
 
-from task.errors import ToolError
+from task.errors import Conflict, ToolError
 from task.tools.workspace.bounds import check_git
 
 MAX_BYTES = 10 * 2**20
@@ -65,6 +65,9 @@ class FileLimits:
 NO_LIMITS = FileLimits()
 
 
+OCCUPIED = "Another coding run works in {}, or in a folder around or below it. Wait for it, or stop it."
+
+
 class PathEscape(ToolError, ValueError):
     """A path that leads out of the workspace. Source: seed 003, `_safe_path`."""
 
@@ -94,7 +97,7 @@ class Workspace:
         """Close the folder; the workspace cannot be used any more."""
         os.close(self._root)
 
-    def __enter__(self) -> Workspace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,13 +150,13 @@ class Workspace:
         """
         relative = self.normalised(path)
         self.limits.check_write(relative, len(content))
-        *folders, name = relative.split("/")
-        if name == ".":
+        names = relative.split("/")
+        if relative == ".":
             raise IsADirectoryError(errno.EISDIR, "is a directory")
-        if len(folders) > MAX_DEPTH:
+        if len(names) > MAX_DEPTH + 1:
             raise ToolError(f"more than {MAX_DEPTH} folders deep")
-        check_git(self.path, [*folders, name])
-        with self._folder(folders, make=True) as folder:
+        check_git(self.path, names)
+        with self.parent(relative, make=True) as (folder, name):
             _replace(folder, name, content)
 
     def entries(self, path: str) -> list[str]:
@@ -232,29 +235,50 @@ class Workspace:
             os.close(opened)
 
     def _open(self, relative: str, flags: int) -> int:
-        *folders, name = relative.split("/")
-        with self._folder(folders) as folder:
+        with self.parent(relative) as (folder, name):
             return os.open(name, flags, dir_fd=folder)
 
     @contextmanager
-    def _folder(self, names: Sequence[str], *, make: bool = False) -> Generator[int]:
-        # Component by component and never through a symbolic link.
+    def parent(self, relative: str, *, make: bool = False) -> Generator[tuple[int, str]]:
+        """The folder of a path, opened component by component and never through a symbolic link, and the name in it.
+
+        Raises:
+            OSError: a folder is missing and not to be made, or something else is in its place.
+        """
+        *above, name = relative.split("/")
         current = os.dup(self._root)
         try:
-            for name in names:
-                try:
-                    below = os.open(name, _FOLDER, dir_fd=current)
-                except FileNotFoundError:
-                    if not make:
-                        raise
+            for part in above:
+                if make:
                     with suppress(FileExistsError):
-                        os.mkdir(name, dir_fd=current)
-                    below = os.open(name, _FOLDER, dir_fd=current)
+                        os.mkdir(part, dir_fd=current)
+                below = os.open(part, _FOLDER, dir_fd=current)
                 os.close(current)
                 current = below
-            yield current
+            yield current, name
         finally:
             os.close(current)
+
+
+@contextmanager
+def held_alone(workspace: Path) -> Generator[None]:
+    """Keep other tasks out of the folder, of those around it and of those in it; a killed process holds nothing.
+
+    Raises:
+        Conflict: another task works there.
+    """
+    with ExitStack() as stack:
+        for place in (*reversed(workspace.parents), workspace):
+            lock = fcntl.LOCK_EX if place == workspace else fcntl.LOCK_SH
+            try:
+                handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, lock | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(OCCUPIED.format(workspace)) from None
+            except OSError:
+                pass  # a folder above may be closed, and some network file systems cannot lock a folder
+        yield
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:

@@ -1,24 +1,29 @@
 """The tools that work in a workspace: on its files, and by commands and Python that run in it."""
 
-from __future__ import annotations
-
 import asyncio
+import logging
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from task.closing import close_all
 from task.conversation.messages import Message, ToolCall, tool_message
 from task.errors import ToolError
 from task.permissions.decisions import WorkspaceAccess
 from task.permissions.taint import Origin
-from task.tools.base import BaseTool, DescribedTool, ToolSpec, object_schema, text
-from task.tools.models import Effect, ToolCallParams
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
+from task.tools.models import Caller, Effect, ToolCallParams
 from task.tools.workspace import files
-from task.tools.workspace.commands import Commands, ShellResult, run_python
-from task.tools.workspace.files import FSResult, Query
+from task.tools.workspace.commands import CommandLimits, Commands, ShellResult, run_python
+from task.tools.workspace.files import FSResult
+from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import PathEscape, Workspace
+
+logger = logging.getLogger(__name__)
 
 READS, WRITES = frozenset({Effect.READ}), frozenset({Effect.WRITE})
 RUNS = frozenset({Effect.WRITE, Effect.EXECUTE})
@@ -44,13 +49,54 @@ def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> l
     ]
 
 
+class CallerWorkspaces:
+    """The workspaces that an operator offers to callers of the HTTP API and DIAL, opened on first use.
+
+    `folder_of` finds a principal's folder, which all its owners share; `limits` are those of its commands.
+    """
+
+    def __init__(self, folder_of: Callable[[str], Path | None], limits: CommandLimits) -> None:
+        self._folder_of, self._limits = folder_of, limits
+        self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
+
+    async def tools(self, caller: Caller) -> list[BaseTool]:
+        """The tools of the caller's workspace; none without a workspace, or while its folder cannot be opened."""
+        folder = self._folder_of(await caller.principal())
+        if folder is None:
+            return []
+        try:
+            await asyncio.to_thread(sandbox_here)  # the first time takes a moment
+            found = folder.stat()
+            key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
+            if key not in self._opened:
+                workspace = Workspace(folder)
+                commands = Commands(workspace, self._limits, gated=True)
+                tools = workspace_tools(workspace, None if commands.available else commands)
+                self._opened[key] = workspace, commands, tools
+        except OSError as error:
+            logger.warning("a workspace cannot be opened (%s)", type(error).__name__)
+            return []
+        return self._opened[key][2]
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, {}
+        await close_all(*(commands.close for _, commands, _ in opened.values()))
+        for workspace, _, _ in opened.values():
+            workspace.close()
+
+
 def _spec(name: str, description: str, parameters: dict[str, Any], effects: frozenset[Effect] = READS) -> ToolSpec:
     # A file may hold what the model wrote itself, so no address that a tool reads or prints counts as known.
     return ToolSpec(name, description, parameters, effects, origin=Origin.MADE)
 
 
-class WorkspaceTool(DescribedTool):
-    """A tool that works on the files of a workspace; the gate, the user and the tool see the same, real path."""
+class WorkspaceTool(BaseTool):
+    """A tool that works on the files of a workspace; the gate, the user and the tool see the same, real path.
+
+    `operation` takes the workspace, the path, and the other arguments by the names of the schema.
+    """
+
+    operation: Callable[..., FSResult]
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -80,8 +126,9 @@ class WorkspaceTool(DescribedTool):
             return self._rendered(arguments, result)
         return tool_message(tool_call_params.tool_call, f"ERROR: {result.detail}", failed=True)
 
-    @abstractmethod
-    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult: ...
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
+        known = self.parameters["properties"].keys() & arguments.keys() - {"path"}
+        return self.operation(workspace, arguments["path"], **{name: arguments[name] for name in known})
 
     def _place(self, arguments: Mapping[str, Any]) -> Workspace:
         return self.workspace
@@ -93,6 +140,7 @@ class WorkspaceTool(DescribedTool):
 class FsReadTool(WorkspaceTool):
     """Reads a text file, a page at a time if it is long."""
 
+    operation = staticmethod(partial(files.read, room=files.PAGE_CHARS))
     spec = _spec(
         "fs_read",
         "Read a UTF-8 text file of the workspace. A text of more than 30,000 characters comes in pages: the last "
@@ -105,14 +153,11 @@ class FsReadTool(WorkspaceTool):
         ),
     )
 
-    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        first, last = arguments.get("first_line"), arguments.get("last_line")
-        return files.read(workspace, arguments["path"], first, last, files.PAGE_CHARS)
-
 
 class FsWriteTool(WorkspaceTool):
     """Makes or replaces a text file."""
 
+    operation = staticmethod(files.write)
     spec = _spec(
         "fs_write",
         "Write a UTF-8 text file of the workspace, whole: what was in it is replaced. Folders are made as needed. "
@@ -121,24 +166,20 @@ class FsWriteTool(WorkspaceTool):
         WRITES,
     )
 
-    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        return files.write(workspace, arguments["path"], arguments["content"])
-
 
 class FsListTool(WorkspaceTool):
     """Lists a folder."""
 
+    operation = staticmethod(files.listed)
     spec = _spec(
         "fs_list", "List a folder of the workspace. The names of folders end in a slash.", object_schema(path=_FOLDER)
     )
-
-    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        return files.listed(workspace, arguments["path"])
 
 
 class FsEditTool(WorkspaceTool):
     """Replaces a text in a file."""
 
+    operation = staticmethod(files.edit)
     spec = _spec(
         "fs_edit",
         "Replace a text in a file of the workspace. old_text must be in the file exactly once, to the last space; "
@@ -155,14 +196,11 @@ class FsEditTool(WorkspaceTool):
         WRITES,
     )
 
-    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        path, old, new = (arguments[name] for name in ("path", "old_text", "new_text"))
-        return files.edit(workspace, path, old, new, replace_all=arguments["replace_all"])
-
 
 class FsSearchTool(WorkspaceTool):
     """Finds lines in files."""
 
+    operation = staticmethod(files.search)
     spec = _spec(
         "fs_search",
         "Find the lines in the files of the workspace that contain a text, each with its file and number. Folders "
@@ -177,12 +215,8 @@ class FsSearchTool(WorkspaceTool):
         ),
     )
 
-    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        query = Query(*(arguments[name] for name in ("pattern", "regex", "glob", "ignore_case")))
-        return files.search(workspace, arguments["path"], query)
 
-
-class CommandTool(DescribedTool):
+class CommandTool(BaseTool):
     """A tool that runs a program in a workspace; the calls of one step take their turns."""
 
     def __init__(self, commands: Commands) -> None:

@@ -1,7 +1,5 @@
 """The Core under test: local Core, or the one at `CORE_BASE_URL` (with `CORE_API_KEY`, `CORE_OTHER_API_KEY`)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -1,15 +1,11 @@
 """Buckets and rights over HTTP: of users, of applications called by them, and of others."""
 
-from __future__ import annotations
-
-import base64
-import json
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
 
-from tests.support.core import RunningCore, local_core
+from tests.support.core import RunningCore, local_core, token_of
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import ask, calling, config, peer
 
@@ -23,13 +19,9 @@ async def bucket_of(core: RunningCore, **headers: str) -> str:
 
 @pytest.mark.local_core
 async def test_13_12_a_project_and_a_user_each_have_a_bucket_of_their_own(core: RunningCore) -> None:
-    def token(subject: str) -> str:
-        parts = ({"alg": "none"}, {"sub": subject})
-        return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
-
     one, one_more, two = [await bucket_of(core, **{"Api-Key": key}) for key in ("key-one", "key-one-more", "key-two")]
-    subjects = ("ann", "bob", "ann")
-    ann, bob, again = [await bucket_of(core, Authorization=f"Bearer {token(subject)}.") for subject in subjects]
+    users = ("ann", "bob", "ann")
+    ann, bob, again = [await bucket_of(core, Authorization=f"Bearer {token_of(user)}") for user in users]
     assert (one, ann) == (one_more, again)
     assert len({one, two, ann, bob}) == 4
     assert one.isalnum()
@@ -101,9 +93,3 @@ async def test_13_13_another_owners_bucket_is_a_403_and_an_unknown_one_a_400(
     answer = await calls[method]("files/nobody0/a.txt")
     assert answer.status == 400
     assert answer.text.startswith("Url has invalid bucket: files/nobody0/")
-
-
-async def test_13_12_the_public_bucket_is_read_only(files: CoreFiles) -> None:
-    assert (await files.put("files/public/a.txt")).status == 403
-    assert (await files.get("files/public/missing.txt")).status == 404
-    assert (await files.metadata("files/public/")).status == 200

@@ -1,7 +1,5 @@
 """Who may read and write what, row by row of Core's table of rights."""
 
-from __future__ import annotations
-
 import pytest
 
 from task.local.core.access import Access, AccessRules, PerRequestKey, Principal, parse

@@ -1,24 +1,24 @@
 """Which requests are admitted: credentials, protocol, hosts and origins, in Core's order and wording."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from task.errors import SettingsError
 from task.local.core.app import create_app
 from task.local.core.core import CoreSettings
-from tests.support.core import RunningCore, local_core
+from tests.support.core import RunningCore, local_core, token_of
 from tests.support.core_peers import calling, config
 
 BUCKET = "/v1/bucket"
 NO_KEY = "At least API-KEY or Authorization header must be provided"
 TWO_KEYS = "Either API-KEY or Authorization header must be provided but not both"
 BAD_AUTHORIZATION = "Bad Authorization header"
-UNSIGNED = "eyJhbGciOiAibm9uZSJ9.eyJzdWIiOiAic29tZW9uZSJ9."  # {"alg": "none"}, {"sub": "someone"}
+UNSIGNED = token_of("someone")
+FOREIGN_ORIGINS = ("https://evil.example", "http://localhost.evil.example", "null", "http://[")
+OWN_ORIGINS = ("http://localhost:3000", "http://127.0.0.1:5030", "http://[::1]:1", "https://chat.example")
+OWN_HOSTS = ("localhost:8080", "[::1]:8080", "core:8080", "host.docker.internal:8080", "mine.example")
 
 
 async def answer_to(core: RunningCore, method: str = "GET", path: str = BUCKET, **headers: str) -> tuple[int, str]:
@@ -88,30 +88,18 @@ async def test_13_21_a_body_over_the_limit_is_413_even_if_it_hides_its_length(tm
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        *(
-            ({"Origin": origin}, 403)
-            for origin in ("https://evil.example", "http://localhost.evil.example", "null", "http://[")
-        ),
-        *(
-            ({"Origin": origin}, 200)
-            for origin in ("http://localhost:3000", "http://127.0.0.1:5030", "http://[::1]:1", "https://chat.example")
-        ),
+        *(({"Origin": origin}, 403) for origin in FOREIGN_ORIGINS),
+        *(({"Origin": origin}, 200) for origin in OWN_ORIGINS),
         *(({"Host": host}, 403) for host in ("evil.example", "127.0.0.1.evil.example", "[", "")),
-        *(
-            ({"Host": host}, 200)
-            for host in ("localhost:8080", "[::1]:8080", "core:8080", "host.docker.internal:8080", "mine.example")
-        ),
+        *(({"Host": host}, 200) for host in OWN_HOSTS),
     ],
 )
 async def test_foreign_web_origins_and_rebound_host_names_are_refused(
     tmp_path: Path, headers: dict[str, str], status: int
 ) -> None:
-    allowed: dict[str, Any] = {
-        "allowed_hosts": frozenset({"mine.example"}),
-        "allowed_origins": frozenset({"https://chat.example"}),
-    }
+    hosts, origins = frozenset({"mine.example"}), frozenset({"https://chat.example"})
     async with (
-        local_core(config(), tmp_path, **allowed) as core,
+        local_core(config(), tmp_path, allowed_hosts=hosts, allowed_origins=origins) as core,
         calling(core) as session,
         session.get(BUCKET, headers=headers) as answer,
     ):

@@ -1,7 +1,5 @@
 """How an application's response reaches the caller: at once, unchanged, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

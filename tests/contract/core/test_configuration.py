@@ -1,6 +1,4 @@
-"""Core's configuration file: read as by the real Core, reloaded when it changes, with keys that are secrets."""
-
-from __future__ import annotations
+"""Core's configuration file: read as by the real Core, with keys that are secrets."""
 
 import json
 from pathlib import Path
@@ -34,7 +32,7 @@ def write(path: Path, document: Any) -> Path:
     return path
 
 
-async def test_files_are_merged_in_order_and_read_again_when_they_change(tmp_path: Path) -> None:
+async def test_files_are_merged_in_order(tmp_path: Path) -> None:
     first = write(tmp_path / "first.json", {"keys": KEYS, "applications": {"a": {"displayName": "A"}}})
     second = write(tmp_path / "second.json", {"applications": {"a": {"iconUrl": "x"}, "b": {}}})
     async with local_core({}, tmp_path, config_files=(first, second)) as core, calling(core) as session:
@@ -42,18 +40,6 @@ async def test_files_are_merged_in_order_and_read_again_when_they_change(tmp_pat
             merged = await answer.json()
         assert (merged["display_name"], merged["icon_url"]) == ("A", "x")
         assert await ids(session) == ["a", "b"]
-        write(second, {"applications": {"b": {}, "c": {}}})
-        assert await ids(session) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("broken", ["{", "[]", '{"applications": {"b": {"endpoint": 5}}}'])
-async def test_a_change_that_cannot_be_read_keeps_the_last_good_configuration(tmp_path: Path, broken: str) -> None:
-    path = write(tmp_path / "config.json", config({"a": "http://a"}))
-    async with local_core({}, tmp_path, config_files=(path,)) as core, calling(core) as session:
-        path.write_text(broken)
-        assert await ids(session) == ["a"]
-        path.unlink()
-        assert await ids(session) == ["a"]
 
 
 @pytest.mark.fault("compose: a malformed configuration of Core")
@@ -61,8 +47,8 @@ async def test_a_change_that_cannot_be_read_keeps_the_last_good_configuration(tm
     ("text", "named"),
     [
         (None, "cannot be read"),
-        ("{", "not JSON"),
-        ("[]", "must be a JSON object"),
+        ("{", "cannot be read as a JSON object"),
+        ("[]", "cannot be read as a JSON object"),
         ('{"keys": {"k": {"project": "P"}}}', "a key needs a role"),
         ('{"keys": {"k": {"role": "r"}}}', "keys.k.project"),
         ('{"applications": {"a": {"endpoint": 5}}}', "applications.a.endpoint"),

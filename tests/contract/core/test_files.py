@@ -1,7 +1,5 @@
 """Files over HTTP: upload, download, delete, move and copy, conditions, and the names that files may have."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest
@@ -251,18 +249,12 @@ async def test_13_14_pages_put_together_are_the_whole_listing(tree: CoreFiles, r
     assert paged == [node["url"] for node in whole["items"]]
 
 
-@pytest.mark.parametrize(
-    ("query", "text"),
-    [
-        *((f"limit={limit}", "Limit is out of allowed range: [0, 1000]") for limit in ("-1", "1001")),
-        *((f"limit={limit}", "Bad query parameters") for limit in ("many", "", "--1", "9" * 5000)),
-        ("recursive=perhaps", "Bad query parameters"),
-    ],
-)
-async def test_13_14_a_bad_query_is_a_400(files: CoreFiles, query: str, text: str) -> None:
+async def test_13_14_a_bad_query_is_a_400(files: CoreFiles) -> None:
     await files.put("a")
-    answer = await files.metadata("", query)
-    assert (answer.status, answer.text.startswith(text)) == (400, True)
+    limits = (f"limit={limit}" for limit in ("-1", "1001", "many", "", "--1", "9" * 5000))
+    for query in (*limits, "recursive=perhaps"):
+        answer = await files.metadata("", query)
+        assert (answer.status, answer.text.startswith("Bad query parameters")) == (400, True), query
 
 
 async def test_13_18_files_are_uploaded_described_downloaded_moved_and_deleted(core: RunningCore) -> None:

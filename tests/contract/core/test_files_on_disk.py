@@ -1,7 +1,5 @@
 """What the store writes to disk: complete files, nothing of failed uploads, nothing outside its folder."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io
@@ -99,25 +97,6 @@ async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_
         with pytest.raises(PermissionError):
             await call
     assert list(outside.iterdir()) == []
-
-
-async def test_a_damaged_sidecar_is_treated_as_a_missing_file(tmp_path: Path) -> None:
-    store = FileStore(tmp_path)
-    await keep(store, b"content")
-    (sidecar,) = tmp_path.rglob("*.json")
-    for damage in ("", "{", "[]", '{"url": "x"}', '{"path": "../../x"}'):
-        sidecar.write_text(damage)
-        assert await content_of(store) is None
-        assert await asyncio.to_thread(store.list, "files/b1/") == []
-    await keep(store, b"again")
-    assert await content_of(store) == b"again"
-
-
-async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
-    await keep(FileStore(tmp_path), b"content")
-    again = FileStore(tmp_path)
-    assert await content_of(again) == b"content"
-    assert [stored.url for stored in await asyncio.to_thread(again.list, "files/b1/")] == [URL]
 
 
 @pytest.mark.fault("file: an upload over the limit")

@@ -1,7 +1,5 @@
 """What Core passes to endpoints of its configuration: requests of MCP clients, ratings, configurations."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -134,7 +132,7 @@ async def test_13_19_a_configured_server_gets_a_new_key_that_ends_with_the_respo
         pytest.param(rpc("tools/call", name=ALLOWED[0]), 200, id="an allowed tool"),
         pytest.param(rpc("tools/list"), 200, id="the list"),
         pytest.param(rpc("tools/call", name="delete_all"), 403, id="another tool"),
-        pytest.param([rpc("ping"), rpc("tools/call", name="delete_all")], 403, id="in a batch"),
+        pytest.param([rpc("tools/call", name="delete_all")], 400, id="in a batch"),
         pytest.param(b'{"method": "tools/call", "params": {"name": "a", "name": "delete_all"}}', 400, id="two names"),
         pytest.param(rpc("tools/call", name={"a": 1}), 403, id="a name that is no text"),
         pytest.param(b"tools/call", 400, id="not JSON"),

@@ -1,7 +1,5 @@
 """The image model that local Core serves itself: labelled placeholders, or the images API of an upstream."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import AsyncGenerator

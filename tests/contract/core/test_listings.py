@@ -1,7 +1,5 @@
 """What Core lists, as DIAL Chat and aidial-client read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

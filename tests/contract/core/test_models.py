@@ -1,7 +1,5 @@
 """The model that local Core serves itself: an OpenAI-compatible upstream, or the scripted demo."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncGenerator

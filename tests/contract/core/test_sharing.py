@@ -1,7 +1,5 @@
 """Automatic sharing: the application may read what a request attaches, the caller what the application returns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The model providers of the matrix: a peer of each in a process of its own, and what makes the product use it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,7 +1,5 @@
 """The cells of the matrix, and the few places where one of them differs from what its conversation says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,14 +1,13 @@
 """The coding door of the matrix: the coder, given the product's own toolbox, and the user who answers it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from task.coding.executor import Coder, Progress
+from task.coding.executor import Coder
+from task.coding.state import Progress
 from task.conversation.inputs import Answer, user_message
 from task.conversation.messages import Attachment, Message, Role
 from task.loop import Spent
@@ -39,7 +38,7 @@ class CodingDoor:
     def __init__(self, services: Services, profile: Profile, reader: ChatReader) -> None:
         self._reader, self._progress, self._files = reader, Progress([]), list[dict[str, Any]]()
         self._said, self._shown = asyncio.Queue[str](), asyncio.Queue[Outcome]()
-        self._coder = Coder(services, profile, Caller(KEY, nobody), lambda _: None, self._ask)
+        self._coder = Coder(services, profile, Caller(KEY, nobody), self._progress, lambda _: None, self._ask)
         self._start = self._read = 0  # of this message's turn; messages whose text the user has read
         self._task: asyncio.Task[None] | None = None
 
@@ -60,7 +59,7 @@ class CodingDoor:
             return await self._shown.get()
 
     async def _work(self) -> None:
-        outcome = await self._coder.run(self._progress)
+        outcome = await self._coder.run()
         self._show((), failed=outcome.error is not None)
 
     async def _ask(self, pending: Sequence[Pending]) -> list[Answer]:

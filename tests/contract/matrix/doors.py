@@ -1,7 +1,5 @@
 """The HTTP front doors of the matrix: one conversation of a person through each of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +24,7 @@ class Door(Protocol):
         ...
 
     async def say(self, text: str) -> Outcome:
-        """Send a message of the person."""
+        """Send a message of the user."""
         ...
 
 
@@ -66,7 +64,7 @@ def calls_and_results(messages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, 
 
 
 def last_turn(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The messages from the last one of the person on."""
+    """The messages from the last one of the user on."""
     return messages[max(place for place, message in enumerate(messages) if message["role"] == "user") :]
 
 

@@ -1,7 +1,5 @@
 """A tool that writes, for conversations in which somebody has to approve it."""
 
-from __future__ import annotations
-
 from task.tools.declare import tool
 from task.tools.models import Effect
 

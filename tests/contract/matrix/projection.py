@@ -3,8 +3,6 @@
 The expected projection follows from the conversation alone, so that no cell is the measure of the others.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,8 +27,8 @@ _DECISION = re.compile(r"(approve|deny|always)\b")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a front door gives for one message of the person: the answer, the calls with their results so far, the
-    tools whose calls wait for the person, the codes of their questions, whether the run failed, and whatever else this
+    """What a front door gives for one message of the user: the answer, the calls with their results so far, the
+    tools whose calls wait for the user, the codes of their questions, whether the run failed, and whatever else this
     door shows."""
 
     answer: str

@@ -1,7 +1,5 @@
 """Tools whose results are hard to handle, long or failures, and one with a documented name beside its own."""
 
-from __future__ import annotations
-
 from task.errors import ToolError
 from task.tools.declare import tool
 from task.tools.models import Effect

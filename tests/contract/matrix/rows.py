@@ -1,7 +1,5 @@
 """One backend's row of the matrix: its peer, DIAL Core, the product, and conversations through its doors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager

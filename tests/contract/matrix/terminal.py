@@ -1,7 +1,5 @@
 """The console of the matrix: `dial-agent chat` in a terminal, with a person who types."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -23,7 +21,7 @@ CLEARED, REFUSED = "Conversation history cleared.", "/clear waits until the answ
 
 @dataclass
 class Console:
-    """The running console. It works in the person's home, where it offers no tools of the folder.
+    """The running console. It works in the user's home, where it offers no tools of the folder.
 
     `waits` is the code of the card that is open; the numbers say how often something has been shown.
     """

@@ -1,7 +1,5 @@
 """Try the escape list in every tier and identity of this machine, and print JSON: `[--tier TIER] [--quick]`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

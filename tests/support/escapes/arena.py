@@ -1,7 +1,5 @@
 """The ground on which the escape list is tried: canaries, listeners, a neighbour, and the sandbox in their midst."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """What is outside the sandbox while the escape list runs: a neighbour process and a file in shared memory."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

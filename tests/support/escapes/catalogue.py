@@ -1,7 +1,5 @@
 """The escape list itself: name, what is tried, and the function that tries it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.support.escapes import (

@@ -1,15 +1,15 @@
 """Commands of a coding run that a filter on words lets through: each tries to reach something outside its workspace."""
 
-import os
 import shlex
 import shutil
-import socket
 import subprocess
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from tests.support.escapes.listeners import Listeners
 
 # `link` leads to the folder outside, where `secret` lies; CANARY, a variable in the files, is the path of a file that
 # must not come to be.
@@ -18,7 +18,7 @@ MAKES_CANARY = "import os; open(os.environ['CANARY'], 'w')\n"
 # What a program sends to the listeners outside is its own name, the first argument.
 SENDING = """
 import os, socket as s, sys
-name, message = sys.argv[1], sys.argv[1].encode()
+name, message = sys.argv[1], f"{sys.argv[1]}|".encode()
 tcp, udp = (("127.0.0.1", int(os.environ[kind])) for kind in ("TCP_PORT", "UDP_PORT"))
 stream, datagrams, abstract = (os.environ[kind] for kind in ("STREAM_SOCKET", "DATAGRAM_SOCKET", "ABSTRACT_SOCKET"))
 if name == "tcp": s.create_connection(tcp).send(message)
@@ -118,19 +118,15 @@ ALL_COMMANDS = (
 COMMANDS = tuple(command for command in ALL_COMMANDS if shutil.which(command.needs))
 
 
+@dataclass(frozen=True, slots=True)
 class Outside:
     """What must not be reached: a folder with a secret, listeners, and a process with the secret in its environment."""
 
-    def __init__(self, folder: Path, secret: str, variables: Mapping[str, str], listeners: Mapping[str, socket.socket]):
-        self.folder = folder
-        self.secret = secret
-        self.variables = variables
-        self._listeners = listeners
-        self.neighbour: subprocess.Popen[bytes] | None = None
-
-    def received(self) -> set[str]:
-        """All that has arrived at the listeners."""
-        return {text for listener in self._listeners.values() for text in _received(listener)}
+    folder: Path
+    secret: str
+    variables: Mapping[str, str]
+    listeners: Listeners
+    neighbour: subprocess.Popen[bytes]
 
 
 @contextmanager
@@ -139,49 +135,20 @@ def outside(folder: Path, secret: str) -> Generator[Outside]:
     (folder / "secret").write_text(secret)
     with ExitStack() as stack:
         short = stack.enter_context(TemporaryDirectory(dir="/tmp"))  # a socket's path has at most 107 characters
-        abstract = f"escape-{os.urandom(8).hex()}"
-        listeners = {
-            "TCP_PORT": _listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-            "UDP_PORT": _listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-            "STREAM_SOCKET": _listener(socket.AF_UNIX, socket.SOCK_STREAM, f"{short}/stream"),
-            "DATAGRAM_SOCKET": _listener(socket.AF_UNIX, socket.SOCK_DGRAM, f"{short}/datagram"),
-            "ABSTRACT_SOCKET": _listener(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{abstract}"),
-        }
-        for listener in listeners.values():
-            stack.enter_context(listener)
+        listeners = Listeners.open(short)
+        stack.callback(listeners.close)
         neighbour = subprocess.Popen(["sleep", "600"], env={"SECRET": secret})
         stack.callback(neighbour.wait)
         stack.callback(neighbour.kill)
-        names = {name: listener.getsockname() for name, listener in listeners.items()}
-        variables = {name: str(place[1]) if isinstance(place, tuple) else place for name, place in names.items()}
-        variables |= {"ABSTRACT_SOCKET": abstract, "NEIGHBOUR": str(neighbour.pid)}
-        found = Outside(folder, secret, variables, listeners)
-        found.neighbour = neighbour
-        yield found
-
-
-def _listener(family: int, kind: int, address: tuple[str, int] | str) -> socket.socket:
-    listener = socket.socket(family, kind)
-    listener.bind(address)
-    if kind == socket.SOCK_STREAM:
-        if family == socket.AF_INET:
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
-        listener.listen()
-    listener.setblocking(False)
-    return listener
-
-
-def _received(listener: socket.socket) -> Generator[str]:
-    while True:
-        try:
-            if listener.type == socket.SOCK_DGRAM:
-                yield listener.recv(100).decode()
-            else:
-                with listener.accept()[0] as connection:
-                    connection.settimeout(10)
-                    yield connection.recv(100).decode()
-        except BlockingIOError:
-            return
+        variables = {
+            "TCP_PORT": str(listeners.tcp.getsockname()[1]),
+            "UDP_PORT": str(listeners.udp.getsockname()[1]),
+            "STREAM_SOCKET": f"{short}/service.sock",
+            "DATAGRAM_SOCKET": f"{short}/datagram.sock",
+            "ABSTRACT_SOCKET": listeners.abstract.getsockname()[1:].decode(),
+            "NEIGHBOUR": str(neighbour.pid),
+        }
+        yield Outside(folder, secret, variables, listeners, neighbour)
 
 
 def lay_out(inside: Path, world: Outside) -> None:
@@ -209,8 +176,7 @@ def script(inside: Path, world: Outside, *, slow: bool) -> str:
 
 def escaped(inside: Path, world: Outside) -> set[str]:
     """The commands that made their canary, printed the secret, sent their name, or ended the neighbour."""
-    assert world.neighbour is not None
-    received = world.received()
+    received = world.listeners.received().split("|")
     harmed = {"end of a neighbour"} if world.neighbour.poll() is not None else set[str]()
     return harmed | {
         command.name

@@ -1,7 +1,5 @@
 """Attacks that run until they are ended: forks, floods, and processes that avoid being ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Attacks that change files outside: write, replace, link, and change what belongs to a file."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

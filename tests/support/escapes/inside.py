@@ -1,7 +1,5 @@
 """Run attacks inside a sandbox: `inside.py WORLD [NAME]`, every quick one, or the named one until it is ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Attacks on System V and POSIX IPC: every call alone, with the ids and names of objects outside."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

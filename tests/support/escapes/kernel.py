@@ -1,7 +1,5 @@
 """Attacks on the kernel: namespaces, mounts, keys, devices and rights."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

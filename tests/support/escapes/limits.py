@@ -1,7 +1,5 @@
 """Attacks on the limits: more memory, files and descriptors than allowed, and the limits themselves."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import resource

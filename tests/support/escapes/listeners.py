@@ -71,6 +71,8 @@ def _bound(family: int, kind: int, address: tuple[str, int] | str) -> socket.soc
         listener.close()
         raise
     if kind != socket.SOCK_DGRAM:
+        if family == socket.AF_INET:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
         listener.listen(BACKLOG)
     return listener
 

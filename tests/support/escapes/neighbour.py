@@ -1,7 +1,5 @@
 """A process that must be left in peace: it holds a secret, and writes down every signal it gets."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Attacks on the network: a message to a listener outside by every kind of socket, and needless kinds of sockets."""
 
-from __future__ import annotations
-
 import ctypes
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Attacks on a neighbour: read and change its memory, starve it, take over its files and namespaces."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """Attacks that read files outside: by every kind of path, link and descriptor."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

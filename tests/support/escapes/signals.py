@@ -1,7 +1,5 @@
 """Attacks with signals: every call that sends one, directly or when something happens to a descriptor."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Try the escape list under one policy and judge every attack by its traces."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -2,7 +2,7 @@
 import { t } from "./i18n.js";
 import { keep, recall } from "./memory.js";
 
-/** A request that was refused; `message` is a sentence a person can act on, `note` its reference into the log. */
+/** A request that was refused; `message` is a sentence a user can act on, `note` its reference into the log. */
 export class ApiError extends Error {
   constructor(status, message, reference = null) {
     super(message);
@@ -21,7 +21,7 @@ export function onWrite(listener) {
   wrote = listener;
 }
 
-/** `ask` gets a key from the person, or null; it is called when the agent wants one. */
+/** `ask` gets a key from the user, or null; it is called when the agent wants one. */
 export function onMissingKey(ask) {
   askForKey = ask;
 }

@@ -1,4 +1,4 @@
-// The card by which a person decides about a call: what, why, how risky; approve, change, or deny with a reason.
+// The card by which a user decides about a call: what, why, how risky; approve, change, or deny with a reason.
 import * as api from "./api.js";
 import { pretty } from "./cards.js";
 import { changeList } from "./diff.js";
@@ -61,7 +61,7 @@ export class ApprovalCard {
     this.waiting = setTimeout(() => this.enable(this.ready = true), SETTLING);
   }
 
-  /** The card has moved: the next click was aimed at what stood there before. A card somebody works in keeps its focus. */
+  /** The card has moved: the next click was aimed at what stood there before. A card that the user works in keeps its focus. */
   moved() {
     if (!this.waiting || this.sending || this.element.contains(document.activeElement)) return;
     this.enable(this.ready = false);

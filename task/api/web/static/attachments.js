@@ -22,7 +22,7 @@ export function shown(item) {
   return file(item);
 }
 
-/** A file that a person attached: a small picture, or a chip that opens what is in it. */
+/** A file that a user attached: a small picture, or a chip that opens what is in it. */
 export function attached(item) {
   const name = item.title || t("File");
   if (!item.url) return h("li", { class: "chip" }, icon("file"), h("span", {}, name));

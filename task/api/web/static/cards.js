@@ -89,7 +89,7 @@ export class ToolCard {
     this.changed?.();
   }
 
-  /** A call that nobody finished; one that `waits` for a person is shown by its question. */
+  /** A call that nobody finished; one that `waits` for a user is shown by its question. */
   abandon(waits) {
     if (!this.running) return;
     if (!waits) this.close("failed");

@@ -62,7 +62,7 @@ export class Composer {
     this.uploadBytes = uploadBytes;
   }
 
-  /** `/name` at the beginning of a message completes to one of the person's saved prompts. */
+  /** `/name` at the beginning of a message completes to one of the user's saved prompts. */
   async complete() {
     const asked = () => /^\/([\p{L}\p{N}_-]*)$/u.exec(this.field.value)?.[1] ?? null;
     if (asked() === null) {
@@ -156,7 +156,7 @@ export class Composer {
     ends.append(button, this.go);
   }
 
-  /** Add words to what stands in the field; the person reads and sends them. */
+  /** Add words to what stands in the field; the user reads and sends them. */
   write(text) {
     this.field.value = [this.field.value.trimEnd(), text].filter(Boolean).join(" ");
     this.update();

@@ -36,7 +36,7 @@ export async function sure(title, text, yes) {
   ]));
 }
 
-/** A line of text, null when the person thinks better of it. */
+/** A line of text, null when the user thinks better of it. */
 export function line(title, label, value, { yes = t("Save"), secret = false, text = null } = {}) {
   return ask(title, (finish) => {
     const field = h("input", { type: secret ? "password" : "text", value, id: "dialog-line", autofocus: true, autocomplete: "off", maxlength: 500 });
@@ -55,7 +55,7 @@ export function line(title, label, value, { yes = t("Save"), secret = false, tex
 
 let keyAsked = null;
 
-/** The person's API key; asked once, however many requests wait for it. */
+/** The user's API key; asked once, however many requests wait for it. */
 export function askKey() {
   keyAsked ??= line(t("Your key"), t("API key"), "", {
     yes: t("Use this key"), secret: true,

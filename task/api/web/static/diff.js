@@ -1,4 +1,4 @@
-// What somebody changed in a call's arguments: the fields that differ, and of long texts the lines.
+// What the user changed in a call's arguments: the fields that differ, and of long texts the lines.
 import { h } from "./dom.js";
 import { t } from "./i18n.js";
 

@@ -1,4 +1,4 @@
-// Build elements and write numbers as people read them.
+// Build elements and write numbers as users read them.
 import { date, number, t } from "./i18n.js";
 
 const PATHS = {
@@ -114,7 +114,7 @@ export function day(iso) {
 
 export const when = (iso) => date(iso, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-/** Give the person a file. */
+/** Give the user a file. */
 export function save(blob, name) {
   const address = URL.createObjectURL(blob);
   h("a", { href: address, download: name }).click();
@@ -150,5 +150,5 @@ export async function copy(text, button) {
   setTimeout(() => button.replaceChildren(...before), 1200);
 }
 
-/** Whether the person is writing in a field of the element. */
+/** Whether the user is writing in a field of the element. */
 export const isWrittenIn = (element) => element.contains(document.activeElement?.closest("textarea, input") ?? null);

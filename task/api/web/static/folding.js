@@ -24,7 +24,7 @@ export class StepRun {
     return this.cards.filter((card) => card.element.parentNode);
   }
 
-  /** Nothing that a person has opened, or is in, disappears. */
+  /** Nothing that a user has opened, or is in, disappears. */
   collapse() {
     const cards = this.shown;
     if (cards.some((card) => card.element.contains(document.activeElement))) return;

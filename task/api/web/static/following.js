@@ -1,4 +1,4 @@
-// A scrolled list that shows its end while it grows, until the person scrolls up.
+// A scrolled list that shows its end while it grows, until the user scrolls up.
 import { h, iconButton } from "./dom.js";
 import { t } from "./i18n.js";
 

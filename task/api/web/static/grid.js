@@ -124,7 +124,7 @@ export function numbersOf(rows, column) {
 }
 
 // A mark that occurs twice groups; one that stands last, or not before three digits, begins the decimals. Where no
-// number of the column shows which it is, the person's language decides.
+// number of the column shows which it is, the user's language decides.
 function decimalOf(texts) {
   for (const text of texts) {
     const marks = text.match(/[.,]/g) ?? [];

@@ -9,7 +9,7 @@ export const LANGUAGES = { en: "English", de: "Deutsch", uk: "Українськ
 const FORMS = ["zero", "one", "two", "few", "many", "other"];
 const KEPT = "language";
 
-/** The person's choice; null follows the browser. */
+/** The user's choice; null follows the browser. */
 export function chosenLanguage() {
   try {
     const kept = localStorage.getItem(KEPT);
@@ -32,7 +32,7 @@ const base = (tag) => tag.toLowerCase().split("-")[0];
 const preferred = () => navigator.languages.find((tag) => base(tag) in LANGUAGES);
 
 export const language = chosenLanguage() ?? base(preferred() ?? "en");
-/** The language with the person's region, where the browser names one: en-GB writes dates otherwise than en-US. */
+/** The language with the user's region, where the browser names one: en-GB writes dates otherwise than en-US. */
 export const locale = navigator.languages.find((tag) => base(tag) === language) ?? language;
 
 const plurals = new Intl.PluralRules(language);
@@ -50,7 +50,7 @@ async function loaded(name) {
   }
 }
 
-/** The text in the person's language; a text without a translation stays English. */
+/** The text in the user's language; a text without a translation stays English. */
 export function t(text, values = {}) {
   const found = catalogue[text];
   const form = found === undefined ? formOf(text, values.count, english, ["one", "other"]) : formOf(found, values.count, plurals, categories);
@@ -65,8 +65,8 @@ function formOf(text, count, rules, order) {
 
 const written = (value) => (typeof value === "number" ? number(value) : String(value));
 
-/** A number as people write it in this language. */
+/** A number as users write it in this language. */
 export const number = (value, options = {}) => new Intl.NumberFormat(locale, options).format(value);
 
-/** A point in time as people write it in this language. */
+/** A point in time as users write it in this language. */
 export const date = (value, options) => new Intl.DateTimeFormat(locale, options).format(new Date(value));

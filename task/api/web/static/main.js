@@ -123,7 +123,7 @@ async function openConversation(id) {
   composer.enter(id);
   try {
     await conversation.open(id);
-    if (conversation.sessionId !== id) return; // the person has gone on to another
+    if (conversation.sessionId !== id) return; // the user has gone on to another
     sidebar.mark(id, conversation.family);
     const isTyping = document.activeElement === sidebar.field;
     if (!isTyping && !matchMedia("(pointer: coarse)").matches) composer.field.focus();

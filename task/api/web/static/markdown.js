@@ -122,7 +122,7 @@ function link(element) {
   }
 }
 
-/** A file of the agent's; the browser itself could not fetch it with the person's key. */
+/** A file of the agent's; the browser itself could not fetch it with the user's key. */
 function fileLink(url, text) {
   const name = text.startsWith("files/") ? text.split("/").pop().replace(/^[0-9a-f]{16}_/, "") : text;
   const open = async ({ currentTarget }) => (await import("./viewer.js")).openFile({ url, title: name }, currentTarget);

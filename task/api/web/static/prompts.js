@@ -1,4 +1,4 @@
-// The person's saved prompts: completed after a slash, asked for their {{variables}}, and kept in order in a dialog.
+// The user's saved prompts: completed after a slash, asked for their {{variables}}, and kept in order in a dialog.
 import * as api from "./api.js";
 import { ask, sure } from "./dialogs.js";
 import { h, icon, iconButton, announce } from "./dom.js";
@@ -85,7 +85,7 @@ export class PromptCompletion {
   }
 }
 
-/** The prompt with the values that the person gives for its variables; null when they think better of it. */
+/** The prompt with the values that the user gives for its variables; null when they think better of it. */
 async function withValues(name, text) {
   const names = [...new Set([...text.matchAll(VARIABLE)].map(([, variable]) => variable))];
   if (names.length === 0) return text;

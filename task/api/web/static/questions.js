@@ -1,4 +1,4 @@
-// A person's questions: how they are shown and edited, and which messages follow each of them.
+// A user's questions: how they are shown and edited, and which messages follow each of them.
 import { attached } from "./attachments.js";
 import { textOf } from "./cards.js";
 import { copy, h, iconButton } from "./dom.js";
@@ -38,7 +38,7 @@ function edit(element, again) {
   field.focus();
 }
 
-/** What the person wrote; the agent adds a list of the attached files for the model, which the page shows as chips. */
+/** What the user wrote; the agent adds a list of the attached files for the model, which the page shows as chips. */
 export function asWritten({ content, attachments = [] }) {
   const text = textOf(content);
   return attachments.length ? text.replace(/(^|\n\n)Attached files:\n- [\s\S]*$/, "") : text;

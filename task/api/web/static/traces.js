@@ -104,6 +104,7 @@ function fields(search) {
 class Table {
   constructor() {
     this.chosen = [];
+    this.rows = new Map(); // a row that stays is the same element: a click that is under way still finds its link
     this.compare = h("button", { type: "button", class: "primary", disabled: true, onclick: () => { location.hash = `#/traces/${this.chosen.join("/")}`; } }, t("Compare two"));
     this.body = h("tbody", {});
     this.more = h("button", { type: "button", class: "quiet", hidden: true }, t("Show more"));
@@ -115,21 +116,33 @@ class Table {
   fill(page) {
     this.chosen = [];
     this.compare.disabled = true;
-    this.body.replaceChildren();
-    this.add(page);
+    const rows = page.traces.map((trace) => this.row(trace));
+    for (const row of [...this.body.children]) {
+      row.querySelector("input").checked = false;
+      if (!rows.includes(row)) row.remove();
+    }
+    this.add(page, 0);
   }
 
-  add({ traces, cursor }) {
-    for (const trace of traces) {
+  /** The rows of `traces` from place `from` on; what is at its place already isn't moved, which would end a click. */
+  add({ traces, cursor }, from = this.body.children.length) {
+    for (const [at, trace] of traces.entries()) {
       seen.model.add(trace.model);
       for (const call of trace.tool_calls) seen.tool.add(call.name);
+      const there = this.body.children[from + at] ?? null;
+      if (there !== this.row(trace)) this.body.insertBefore(this.row(trace), there);
     }
-    this.body.append(...traces.map((trace) => this.row(trace)));
     this.more.hidden = !cursor;
     this.more.onclick = async () => this.add(await api.traces({ ...filters, cursor }));
   }
 
   row(trace) {
+    const key = JSON.stringify(trace);
+    if (!this.rows.has(key)) this.rows.set(key, this.made(trace));
+    return this.rows.get(key);
+  }
+
+  made(trace) {
     const name = questionOf(trace);
     const box = h("input", { type: "checkbox", value: trace.trace_id, "aria-label": t("Compare {name}", { name }) });
     box.addEventListener("change", () => this.choose(box));

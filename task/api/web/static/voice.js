@@ -1,4 +1,4 @@
-// Voice input: a recording that the agent's own deployment writes down, for the person to read before it is sent.
+// Voice input: a recording that the agent's own deployment writes down, for the user to read before it is sent.
 import * as api from "./api.js";
 import { announce, icon } from "./dom.js";
 import { t } from "./i18n.js";

@@ -9,7 +9,7 @@ import { replayForm } from "./replay.js";
 import { steps, totals } from "./steps.js";
 import { badge, questionOf } from "./tracewords.js";
 
-const AT_ONCE = 60; // steps that are drawn before somebody asks for the others
+const AT_ONCE = 60; // steps that are drawn before the user asks for the others
 
 /** Show the traces of these ids, one or two, in their place. */
 export async function showWaterfalls(place, ids) {

@@ -3,13 +3,11 @@
 Whoever writes the next migration writes these tables out here first.
 """
 
-from __future__ import annotations
-
 from alembic import op
 
 from task.store.tables import metadata
 
-revision = "0012"  # lower numbers belong to stores that were made before the first release
+revision = "0013"  # lower numbers belong to stores that were made before the first release
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -1,15 +1,20 @@
-"""The body of `/v1/responses`, and its input as messages of chat completions."""
+"""The body of `/v1/responses`, its input as messages of chat completions, and messages and answers as items."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import Discriminator, Field, Tag
 
 from task.api import messages as chat
 from task.api.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
+from task.conversation.inputs import attachment_note
+from task.conversation.messages import Attachment, Message, Role
+from task.conversation.sources import marker_of, number_of
+from task.core_client.files import file_id_of
 from task.errors import InvalidRequest
+from task.store.records import Run
 
 UNREAD = "[A picture or a file stands here; only the text is read.]"
 
@@ -205,3 +210,70 @@ def _part(part: MessagePart) -> chat.Part:
             return chat.FilePart(
                 type="file", file=chat.FileContent(**part.model_dump(exclude={"type", "detail", "image_url"}))
             )
+
+
+def items_of(message: Message) -> list[dict[str, Any]]:
+    """The message as items of an input."""
+    if message.role is Role.TOOL:
+        call_id = message.tool_call_id or ""
+        return [{"type": "function_call_output", "call_id": call_id, "output": message.text()}]
+    if message.role is Role.ASSISTANT:
+        part = {"type": "output_text", "text": message.text(), "annotations": []}
+        items = [{"type": "message", "role": "assistant", "content": [part]}] if message.content else []
+        for call in message.tool_calls:
+            called = {"name": call.name, "arguments": call.function.arguments}
+            items.append({"type": "function_call", "call_id": call.id, **called})
+        return items
+    files = message.attachments
+    written = message.text().removesuffix(attachment_note(files)).rstrip()
+    parts: list[dict[str, Any]] = [{"type": "input_text", "text": written}] if written else []
+    for part in message.content if isinstance(message.content, list) else ():
+        if part["type"] == "image_url":
+            shown = part["image_url"]
+            detail = shown.get("detail") or "auto"
+            parts.append({"type": "input_image", "image_url": shown["url"], "detail": detail})
+    parts += [{"type": "input_file", "filename": file.title, "file_url": file.url} for file in files]
+    return [{"type": "message", "role": message.role.value, "content": parts}]
+
+
+def item_id(kind: str, run: Run) -> str:
+    return f"{kind}_{run.run_id.removeprefix('run_')}"
+
+
+def message_item(run: Run, text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    head = {"id": item_id("msg", run), "type": "message", "status": "completed", "role": "assistant"}
+    return {**head, "content": [text_part(text, noted)]}
+
+
+def text_part(text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": list(noted), "logprobs": []}
+
+
+def call_item(call: Mapping[str, Any]) -> dict[str, Any]:
+    head = {"id": f"fc_{call['id']}", "type": "function_call", "status": "completed", "call_id": call["id"]}
+    return {**head, **call["function"]}
+
+
+def citations(attachments: Sequence[Mapping[str, str]], text: str) -> list[dict[str, Any]]:
+    """What an answer carries beside its text as the annotations that OpenAI's clients read.
+
+    There is one for each attachment that is a file at `/v1/files` or has an address; others have no kind of their own.
+
+    Positions are those of the source's number in the text, else of the address, else the text's end.
+    """
+    files, pages = list[dict[str, Any]](), list[dict[str, Any]]()
+    for item in attachments:
+        url = item.get("url") or item.get("reference_url") or ""
+        if url.startswith("files/"):
+            url = url.partition("#")[0]
+            named = {"file_id": file_id_of(url), "filename": unquote(url.rpartition("/")[2]), "index": len(files)}
+            files.append({"type": "file_citation", **named})
+        elif url.startswith(("http://", "https://")):
+            number = number_of(Attachment(**item))
+            place = marker_of(number, text) if number is not None else None
+            if place is None:
+                before, _, after = text.partition(url)
+                place = len(before), len(text) - len(after)
+            where = {"start_index": place[0], "end_index": place[1]}
+            pages.append({"type": "url_citation", "url": url, "title": item.get("title") or url, **where})
+    return [*files, *pages]

@@ -1,18 +1,14 @@
 """Pictures of the conversation for models that see: those of questions, and the latest ones of earlier answers."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from task.conversation.messages import SHOWN_AGAIN, Attachment, Message, Role
-from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.product import Backend, Profile, Services
 
 UNSEEN = (
     "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
@@ -23,18 +19,31 @@ MAX_IMAGE_BYTES = 10 * 2**20
 logger = logging.getLogger(__name__)
 
 
-async def with_pictures(services: Services, profile: Profile, messages: Sequence[Message], key: str) -> list[Message]:
-    """The messages for the profile's model: image parts of questions, or a sentence where it takes no pictures.
+class Stored(Protocol):
+    """Where the pictures are that a message only names: DIAL's files."""
 
+    async def metadata(self, url: str, api_key: str) -> Any: ...
+    async def download(self, url: str, api_key: str, max_size: int) -> Any: ...
+    def check(self, url: str, api_key: str) -> None: ...
+
+
+async def with_pictures(
+    messages: Sequence[Message],
+    files: Stored,
+    key: str,
+    sees: Callable[[], Awaitable[bool]] | None,
+    *,
+    fetched: bool,
+) -> list[Message]:
+    """The messages for a model: image parts of questions, or a sentence where it takes no pictures.
+
+    `sees`: whether it does; None: nothing describes the model, so it may. `fetched`: it fetches files by itself.
     A model cannot be sent pictures as its own, so those of an answer are shown with the question after it.
     """
-    made = _made(messages)
-    if made or any(_asked_with(message) or _has_image_parts(message) for message in messages):
-        facts = profile.backend.facts
-        if facts is None or await facts.accepts_images(profile.model, key):  # a model that nothing describes may see
-            messages = await _seen(services.files, profile.backend, messages, made, key)
-        else:
-            messages = [_unseen(message) for message in messages]
+    made, unseen = _made(messages), [_unseen(message) for message in messages]
+    if made or unseen != list(messages):
+        seen = sees is None or await sees()
+        messages = await _seen(files, messages, made, key, fetched=fetched) if seen else unseen
     # Not the attachments of questions: the text of a question lists its files already.
     return [
         replace(message, attachments=()) if message.role is Role.USER and message.attachments else message
@@ -56,7 +65,7 @@ def _made(messages: Sequence[Message]) -> list[tuple[int, Attachment]]:
 
 
 async def _seen(
-    files: DialFiles, backend: Backend, messages: Sequence[Message], made: Sequence[tuple[int, Attachment]], key: str
+    files: Stored, messages: Sequence[Message], made: Sequence[tuple[int, Attachment]], key: str, *, fetched: bool
 ) -> list[Message]:
     shown, readable = list[Message](), await _readable(files, made, key)
     for place, message in enumerate(messages):
@@ -64,7 +73,7 @@ async def _seen(
         parts = [_text("\n".join([SHOWN_AGAIN, *(f"- {item.url}" for item in own)]))] if own else []
         for item in (*own, *_asked_with(message)):
             try:
-                url = await _image_url(files, item, key, fetched=backend.fetches_files)
+                url = await _image_url(files, item, key, fetched=fetched)
             except ToolError as error:
                 logger.warning("a picture was left out: %s", error)
                 continue
@@ -73,25 +82,22 @@ async def _seen(
     return shown
 
 
-async def _readable(files: DialFiles, made: Sequence[tuple[int, Attachment]], key: str) -> dict[int, list[Attachment]]:
+async def _readable(files: Stored, made: Sequence[tuple[int, Attachment]], key: str) -> dict[int, list[Attachment]]:
     # By question. DIAL Core refuses a whole request because of one file that was deleted.
-    async def size(item: Attachment) -> int | None:
-        try:
-            return (await files.metadata(item.url or "", key)).size or 0
-        except ToolError as error:
-            logger.warning("a picture of an earlier answer was left out: %s", error)
-            return None
-
     readable, room = dict[int, list[Attachment]](), MADE_BYTES
-    sizes = await asyncio.gather(*(size(item) for _, item in made))
-    for (place, item), found in zip(made, sizes, strict=True):
-        if found is not None and found <= room:
+    found = await asyncio.gather(*(files.metadata(item.url or "", key) for _, item in made), return_exceptions=True)
+    for (place, item), file in zip(made, found, strict=True):
+        if isinstance(file, ToolError):
+            logger.warning("a picture of an earlier answer was left out: %s", file)
+        elif isinstance(file, BaseException):
+            raise file
+        elif (size := file.size or 0) <= room:
             readable.setdefault(place, []).insert(0, item)
-            room -= found
+            room -= size
     return readable
 
 
-async def _image_url(files: DialFiles, image: Attachment, api_key: str, *, fetched: bool) -> str | None:
+async def _image_url(files: Stored, image: Attachment, api_key: str, *, fetched: bool) -> str | None:
     if image.data is not None:
         return f"data:{image.type};base64,{image.data}"
     if image.url is None or image.url.startswith("data:"):
@@ -106,20 +112,17 @@ async def _image_url(files: DialFiles, image: Attachment, api_key: str, *, fetch
 
 
 def _unseen(message: Message) -> Message:
-    if not (_asked_with(message) or _has_image_parts(message)):
-        return message
-    parts = [part if part.get("type") != "image_url" else _text(UNSEEN) for part in _parts(message)]
+    given = _parts(message)
+    parts = [part if part.get("type") != "image_url" else _text(UNSEEN) for part in given]
     parts += [_text(UNSEEN) for _ in _asked_with(message)]
+    if parts == given:
+        return message
     plain = all(part.get("type") == "text" for part in parts)
     return replace(message, content="\n".join(part["text"] for part in parts) if plain else parts)
 
 
 def _asked_with(message: Message) -> list[Attachment]:
     return [item for item in message.attachments if item.is_picture] if message.role is Role.USER else []
-
-
-def _has_image_parts(message: Message) -> bool:
-    return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
