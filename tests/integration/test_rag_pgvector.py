@@ -26,7 +26,6 @@ from tests.support.embeddings_peer import MODEL, embeddings_peer
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer, pgvector_server
 from tests.support.product import product
-from tests.support.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
@@ -71,22 +70,6 @@ async def running() -> AsyncGenerator[PostgresServer]:
         yield found
 
 
-async def configured(url: str, command: str, read_only: str) -> None:
-    """Change the server's configuration, and wait: it reads it after its answer, each new connection a little later."""
-    connection = await asyncpg.connect(url)
-    await connection.execute(command)
-    await connection.execute("select pg_reload_conf()")
-    await connection.close()
-
-    async def read() -> bool:
-        connection = await asyncpg.connect(url)
-        found = await connection.fetchval("show default_transaction_read_only")
-        await connection.close()
-        return bool(found == read_only)
-
-    await until(read)
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def server(running: PostgresServer) -> PostgresServer:
     """The server as it started, with an empty database."""
@@ -94,7 +77,6 @@ async def server(running: PostgresServer) -> PostgresServer:
         await running.start()
     running.database = "postgres"
     name = f"test_{uuid4().hex}"
-    await configured(running.url, "alter system reset all", read_only="off")
     connection = await asyncpg.connect(running.url)
     await connection.execute(f"create database {name} template template0")
     await connection.close()
@@ -182,7 +164,7 @@ async def test_while_the_database_cannot_be_used_the_search_goes_on_in_memory(
         case "frozen":
             await agent.found()
         case "read-only":
-            await configured(server.url, "alter system set default_transaction_read_only = on", read_only="on")
+            await connection.execute(f"alter database {server.database} set default_transaction_read_only = on")
         case "full":
             await agent.found()
             agent = Agent(server.url)

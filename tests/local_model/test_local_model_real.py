@@ -94,6 +94,8 @@ async def until_busy(process: psutil.Process) -> None:
 
 async def test_scenarios_through_the_whole_product(tmp_path: Path) -> None:
     async with person_with_the_model(tmp_path) as person:
+        while (await asked(person, "Hello!")).stages:  # of the first questions they say that it is being loaded
+            pass
         await one_is_listed(person)
         await two_names_its_tools(person)
         await four_streams(person)
