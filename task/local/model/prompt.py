@@ -97,9 +97,7 @@ DECIDE = (
 UNREAD = " You have not read the attached files yet: a question about them needs a call."
 EARLIER = " A question about the attached table needs a call that reads it."
 READ = " Calls are made with the numbers and names of the results themselves."
-ANSWER = (
-    "Now give the user the answer itself in plain text, from what you know or the results above, not how to find it."
-)
+ANSWER = "Plain text now: the answer itself, from what you know or the results above."
 ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
 DESCRIBE = "Now answer the question with this result, in one short sentence in the user's language."
