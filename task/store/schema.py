@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,9 @@ LOCK = 0x6469616C  # any number that no other program locks on the same database
 MIGRATION_SECONDS = 50.0
 # PostgreSQL: whoever needs a table waits behind the change that itself waits for a reader, such as a backup.
 TABLE_SECONDS = 2.0
-PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 0.1
 LOCK_NOT_AVAILABLE = "55P03"
+_ALEMBIC = threading.Lock()  # it keeps the connection of the migration that runs in globals
 logger = logging.getLogger(__name__)
 
 
@@ -50,11 +52,14 @@ async def migrate(database: Database, *, allowed: bool = True, seconds: float = 
     try:
         async with asyncio.timeout(seconds):
             while True:
-                try:
-                    return await database.write(_migrate)
-                except DBAPIError as error:
-                    if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
-                        raise
+                if _ALEMBIC.acquire(blocking=False):
+                    try:
+                        return await database.write(_migrate)
+                    except DBAPIError as error:
+                        if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                            raise
+                    finally:
+                        _ALEMBIC.release()
                 await asyncio.sleep(PAUSE_SECONDS)
     except TimeoutError:
         raise StoreUnavailable(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,12 @@ async def test_no_answer_in_time_is_a_no(store: Store, clock: StoreClock) -> Non
     assert [item.status for item in await store.approvals.list(OWNER, waiting=False)] == ["expired"]
     with pytest.raises(Conflict, match="is expired already"):
         await store.approvals.answer(OWNER, question, Answer(True))
+
+
+async def test_stores_that_one_process_makes_at_the_same_time_each_get_their_own_tables(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        opening = [opened(f"sqlite:///{tmp_path}/{number}.db") for number in range(6)]
+        stores = await asyncio.gather(*map(stack.enter_async_context, opening))
+        for store in stores:
+            await store.sessions.start(OWNER)
+        assert [len((await store.sessions.list(OWNER)).items) for store in stores] == [1] * 6
