@@ -21,6 +21,7 @@ from tests.support.isolation import NO_OLLAMA
 from tests.support.package_index import PackageIndexPeer, package_index
 from tests.support.terminal import Terminal, terminal
 from tests.support.up import RunningProduct, dial_agent, environment, running_product
+from tests.support.waiting import runs
 
 QUESTION = "What is the top sale for category A?"
 REPORT = "Date,Category,Sales\n2025-10-01,A,1200\n2025-10-05,A,1700\n2025-10-05,B,1200\n"
@@ -109,7 +110,7 @@ async def ctrl_c_leaves_no_process_and_no_port(product: RunningProduct) -> None:
     processes = psutil.Process(product.process.pid).children(recursive=True)
     assert set(product.ready["processes"]) >= {"search", "core", "agent"}
     assert await product.stop(signal.SIGINT) == 0
-    assert [left for left in processes if left.is_running() and left.status() != psutil.STATUS_ZOMBIE] == []
+    assert [left for left in processes if runs(left)] == []
     assert not await connects(product.ready["agent"])
     assert not await connects(product.ready["core"])
 

@@ -22,7 +22,7 @@ from task.processes import Restarts
 from tests.support.core import RunningCore, local_core
 from tests.support.llama_peer import PROGRAM
 from tests.support.package_index import tiny_weights
-from tests.support.waiting import until
+from tests.support.waiting import runs, until
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
 
@@ -88,7 +88,7 @@ def _is_peer(process: psutil.Process) -> bool:
 
 
 async def ended(process: psutil.Process) -> None:
-    await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    await until(lambda: not runs(process))
 
 
 async def test_it_is_listed_under_its_own_name_and_answers(tmp_path: Path) -> None:

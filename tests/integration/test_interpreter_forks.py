@@ -24,7 +24,7 @@ from tests.support.confined_fork import forked
 from tests.support.escapes.trial import verdicts
 from tests.support.interpreter import KERNEL_PYTHON, ROOT, RunningInterpreter, Talk, running_interpreter
 from tests.support.sandbox_tiers import FOUND, SAMPLED, WORKING
-from tests.support.waiting import until
+from tests.support.waiting import runs, until
 
 PATIENCE = 40.0
 
@@ -39,10 +39,6 @@ async def talks(folder: Path, *options: str) -> AsyncGenerator[tuple[RunningInte
 def template_of(server: RunningInterpreter) -> psutil.Process:
     children = psutil.Process(server.process.pid).children()
     return next(child for child in children if any("template.py" in word for word in child.cmdline()))
-
-
-def is_running(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.fault("interpreter: a template of kernels that dies")
@@ -65,7 +61,7 @@ async def test_kernels_end_with_a_server_that_is_killed(tmp_path: Path, tier: st
         await talk("a").run("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
         children = psutil.Process(server.process.pid).children(recursive=True)
         server.process.kill()
-        await until(lambda: not any(map(is_running, children)))
+        await until(lambda: not any(map(runs, children)))
 
 
 @pytest.mark.fault("interpreter: kernel after kernel")

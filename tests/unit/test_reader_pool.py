@@ -19,6 +19,7 @@ from task.documents.worker import DOCUMENTS
 from task.errors import ToolError
 from tests.support import pdfs
 from tests.support.documents import SALES, csv_bytes
+from tests.support.waiting import runs
 
 ROOT = Path(__file__).parents[2]
 REPORT = csv_bytes(SALES)
@@ -220,7 +221,7 @@ async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> Non
             (reader,) = await busy(1)
             os.kill(server.pid, signal.SIGKILL)
             server.wait(timeout=20)
-            while reader.is_running() and reader.status() != psutil.STATUS_ZOMBIE:
+            while runs(reader):
                 await asyncio.sleep(0.01)
     finally:
         server.kill()
