@@ -202,3 +202,8 @@ class AccessRules:
             access for url, access in grants.items() if url == wanted or (url.endswith("/") and wanted.startswith(url))
         }
         return "READ_WRITE" if "READ_WRITE" in found else "READ" if found else None
+
+    def require(self, caller: Principal, resource: FileUrl, wanted: Access) -> None:
+        """Check that the caller may do that. Raises: Refusal 403."""
+        if self.granted(caller, resource) not in (wanted, "READ_WRITE"):
+            raise Refusal(403, f"You don't have an access to: {resource.url}")

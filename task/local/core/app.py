@@ -183,7 +183,7 @@ def create_app(settings: CoreSettings) -> web.Application:
         async with AsyncExitStack() as opened:
             session = await opened.enter_async_context(new_session(settings.idle_seconds))
             keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
-            core = Core(settings, config, access, keys, FileStore(settings.data_folder / "files"), session)
+            core = Core(settings, config, access, keys, FileStore(settings.data_folder / "files", access), session)
             app[CORE] = replace(core, models=await _served_models(core, opened))
             yield
 

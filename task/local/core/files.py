@@ -38,19 +38,20 @@ async def write(request: web.Request) -> web.Response:
     """Store the file that comes in a form."""
     core, resource = request.app[CORE], _requested(request, "READ_WRITE", "File name is missing")
     _check_new_name(resource)
-    author = request[PRINCIPAL].owner.partition("/")[2].removesuffix("/")
+    caller = request[PRINCIPAL]
+    author = caller.owner.partition("/")[2].removesuffix("/")
     check = partial(check_conditions, request.headers)
     with tempfile.TemporaryFile() as content:
         kind = await receive_file(request, content, core.settings.max_upload)
         kind = kind or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
-        stored = await asyncio.to_thread(core.store.keep, resource.url, content, kind, author, check)
+        stored = await asyncio.to_thread(core.store.keep, caller, resource.url, content, kind, author, check)
     return json_response(item_node(stored), headers={"ETag": stored.etag})
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """Download a file."""
     resource = _requested(request, "READ", "Can't download a folder")
-    opened = await asyncio.to_thread(request.app[CORE].store.open, resource.url)
+    opened = await asyncio.to_thread(request.app[CORE].store.open, request[PRINCIPAL], resource.url)
     if opened is None:
         raise Refusal(404)
     stored, content = opened
@@ -66,20 +67,20 @@ async def delete(request: web.Request) -> web.Response:
     """Delete a file."""
     resource = _requested(request, "READ_WRITE", "Folder not allowed: {url}")
     check = partial(check_conditions, request.headers)
-    if not await asyncio.to_thread(request.app[CORE].store.delete, resource.url, check):
+    if not await asyncio.to_thread(request.app[CORE].store.delete, request[PRINCIPAL], resource.url, check):
         raise Refusal(404, f"Not found: {resource.url}")
     return PlainResponse(200)
 
 
 async def describe(request: web.Request) -> web.Response:
     """The metadata of a file, or a page of a folder."""
-    store, resource = request.app[CORE].store, _requested(request, "READ")
+    store, caller, resource = request.app[CORE].store, request[PRINCIPAL], _requested(request, "READ")
     if resource.is_folder:
-        files = await asyncio.to_thread(store.list, resource.url)
+        files = await asyncio.to_thread(store.list, caller, resource.url)
         if not files and resource.segments:
             raise Refusal(404)
         return json_response(folder_node(resource, files, request.query))
-    stored = await asyncio.to_thread(store.read, resource.url)
+    stored = await asyncio.to_thread(store.read, caller, resource.url)
     if stored is None:
         raise Refusal(404)
     return json_response(item_node(stored))
@@ -102,15 +103,15 @@ async def transfer(request: web.Request) -> web.Response:
         if stored is not None and wanted.get("overwrite") is not True:
             raise Refusal(400, f"Destination resource already exists: {destination.url}")
 
-    store = request.app[CORE].store
-    if (opened := await asyncio.to_thread(store.open, source.url)) is None:
+    store, caller = request.app[CORE].store, request[PRINCIPAL]
+    if (opened := await asyncio.to_thread(store.open, caller, source.url)) is None:
         raise Refusal(404, f"Not found: {source.url}")
     stored, content = opened
     with content:
         kind, author = stored.content_type, stored.author
-        await asyncio.to_thread(store.keep, destination.url, content, kind, author, check)
+        await asyncio.to_thread(store.keep, caller, destination.url, content, kind, author, check)
     if move:
-        await asyncio.to_thread(store.delete, source.url, lambda _: None)
+        await asyncio.to_thread(store.delete, caller, source.url, lambda _: None)
     return PlainResponse(200)
 
 
@@ -126,8 +127,7 @@ def _accessible(request: web.Request, url: str, wanted: Access, no_folder: str =
         raise Refusal(400, f"Url has invalid bucket: {resource.url}")
     if no_folder and resource.is_folder:
         raise Refusal(400, no_folder.format(url=resource.url))
-    if access.granted(request[PRINCIPAL], resource) not in (wanted, "READ_WRITE"):
-        raise Refusal(403, f"You don't have an access to: {resource.url}")
+    access.require(request[PRINCIPAL], resource, wanted)
     return resource
 
 

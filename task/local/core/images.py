@@ -5,7 +5,7 @@ import base64
 import io
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -80,7 +80,8 @@ class ImageServer:
             raise Refusal(500, openai_error("The image model did not answer with a picture", "500"))
         home = f"files/{self.access.appdata_of(caller.owner, self.name)}/"
         url = f"{home}images/{uuid4().hex}.{kind.rpartition('/')[2]}"
-        await asyncio.to_thread(self.store.keep, url, io.BytesIO(picture.content), kind, self.name, lambda _: None)
+        content, user = io.BytesIO(picture.content), replace(caller, key=None)  # who owns all folders of the bucket
+        await asyncio.to_thread(self.store.keep, user, url, content, kind, self.name, lambda _: None)
         if caller.key is not None:
             self.keys.add_rights(caller.key, home, [url])
         return Attachment(kind, "Image", url=url)

@@ -31,7 +31,7 @@ from task.llm.base import (
     Usage,
     Waiting,
 )
-from task.local.core.access import parse
+from task.local.core.access import PRINCIPAL, Principal, parse
 from task.local.core.models import UpstreamModel
 from task.local.core.relay import is_absolute, send
 from task.local.core.responses import Refusal, json_response, openai_error
@@ -57,7 +57,7 @@ class UpstreamServer:
     store: FileStore
 
     async def respond(self, request: web.Request, document: Mapping[str, Any]) -> web.StreamResponse:
-        upstream = await plain_request(document, self.store) | {"model": self.name}
+        upstream = await plain_request(document, self.store, request[PRINCIPAL]) | {"model": self.name}
         headers = CIMultiDict({"Content-Type": "application/json", "Accept": request.headers.get("Accept", "*/*")})
         if self.choice.api_key:
             headers["Authorization"] = f"Bearer {self.choice.api_key}"
@@ -65,14 +65,14 @@ class UpstreamServer:
         return await send(self.session, request, url, headers, orjson.dumps(upstream), swallowed=_SWALLOWED)
 
 
-async def plain_request(document: Mapping[str, Any], store: FileStore) -> dict[str, Any]:
+async def plain_request(document: Mapping[str, Any], store: FileStore, caller: Principal) -> dict[str, Any]:
     """The request without what only DIAL knows, and with the stored images as data URLs.
 
-    Raises: Refusal 400 where it is not in OpenAI's shape, or an image does not exist.
+    Raises: Refusal 400 where it is not in OpenAI's shape, or an image does not exist; 403 where it is not the caller's.
     """
     plain = _without_dial(document)
     try:
-        plain["messages"] = [await _plain(message, store) for message in document.get("messages") or ()]
+        plain["messages"] = [await _plain(message, store, caller) for message in document.get("messages") or ()]
         if tools := document.get("tools"):
             plain["tools"] = [_without_dial(tool) for tool in tools]
     except _WRONG_SHAPE:
@@ -80,7 +80,7 @@ async def plain_request(document: Mapping[str, Any], store: FileStore) -> dict[s
     return plain
 
 
-async def _plain(message: dict[str, Any], store: FileStore) -> dict[str, Any]:
+async def _plain(message: dict[str, Any], store: FileStore, caller: Principal) -> dict[str, Any]:
     plain, content = _without_dial(message), message.get("content")
     parts: list[Any] = list(content or ())
     if content and isinstance(content, str):
@@ -90,16 +90,16 @@ async def _plain(message: dict[str, Any], store: FileStore) -> dict[str, Any]:
         if str(item.get("type")).startswith("image/") and (item.get("url") or item.get("data")):
             url = item.get("url") or f"data:{item['type']};base64,{item['data']}"
             parts.append({"type": "image_url", "image_url": {"url": url}})
-    if any("image_url" in part for part in parts):
-        plain["content"] = [await _plain_part(part, store) for part in parts]
+    if any(part.get("type") == "image_url" for part in parts):
+        plain["content"] = [await _plain_part(part, store, caller) for part in parts]
     return plain
 
 
-async def _plain_part(part: dict[str, Any], store: FileStore) -> dict[str, Any]:
-    image = part.get("image_url")
+async def _plain_part(part: dict[str, Any], store: FileStore, caller: Principal) -> dict[str, Any]:
+    image = part["image_url"] if part.get("type") == "image_url" else None  # whatever other parts carry
     if image is None or is_absolute(url := image["url"]):
         return part
-    opened = await asyncio.to_thread(store.open, parse(url).url)
+    opened = await asyncio.to_thread(store.open, caller, parse(url).url)
     if opened is None:
         raise Refusal(400, openai_error(f"There is no file {url}", "400", "invalid_request_error"))
     stored, file = opened
@@ -124,7 +124,9 @@ class ChatModelServer:
     store: FileStore | None = None
 
     async def respond(self, request: web.Request, document: Mapping[str, Any]) -> web.StreamResponse:
-        messages = messages_in(await plain_request(document, self.store) if self.store else document)
+        messages = messages_in(
+            await plain_request(document, self.store, request[PRINCIPAL]) if self.store else document
+        )
         options = ModelOptions.requested(document)
         extra = {name: value for name, value in options.extra.items() if name in _EXTRA}
         options = replace(options, tool_choice=document.get("tool_choice"), extra=extra)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from task.local.core.access import FileUrl, parse
+from task.local.core.access import Access, AccessRules, FileUrl, Principal, parse
 
 _CHUNK_BYTES = 1 << 18
 Check = Callable[["StoredFile | None"], None]  # inspects what is stored; raises where it must not be changed
@@ -37,21 +37,25 @@ class FileStore:
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
     never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
     old file or the new one and nothing in between. Names never come from a URL and symbolic links are not followed, so
-    nothing outside `root` can be reached. All methods block: call them in a thread.
+    nothing outside `root` can be reached. All methods block: call them in a thread. All ask for the caller's right,
+    however the URL was found.
 
     Raises:
+        Refusal: by every method, 403 where the caller may not do that.
         PermissionError: by every method, when the folder of a bucket turns out to be a symbolic link.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
+    def __init__(self, root: Path, access: AccessRules) -> None:
+        self._root, self._access = root.resolve(), access
         # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
         # thread is done. What is done under it is a few renames, never a copy of content.
         self._changing = threading.Lock()
 
-    def keep(self, url: str, content: BinaryIO, content_type: str, author: str, check: Check) -> StoredFile:
+    def keep(
+        self, caller: Principal, url: str, content: BinaryIO, content_type: str, author: str, check: Check
+    ) -> StoredFile:
         """Store the content under `url`, replacing what is there, if `check` agrees."""
-        sidecar, digest, size = self._sidecar(url), hashlib.md5(usedforsecurity=False), 0
+        sidecar, digest, size = self._sidecar(caller, url, "READ_WRITE"), hashlib.md5(usedforsecurity=False), 0
         sidecar.parent.mkdir(parents=True, exist_ok=True)
         path = sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
         try:
@@ -60,7 +64,7 @@ class FileStore:
                     digest.update(chunk)
                     size += file.write(chunk)
             with self._changing:
-                current, now = self.read(url), int(time.time() * 1000)
+                current, now = _parsed(sidecar), int(time.time() * 1000)
                 check(current)
                 created = current.created_at if current else now
                 kept = StoredFile(url, content_type, digest.hexdigest(), size, created, now, author, path)
@@ -74,31 +78,33 @@ class FileStore:
             current.path.unlink(missing_ok=True)
         return kept
 
-    def delete(self, url: str, check: Check) -> bool:
+    def delete(self, caller: Principal, url: str, check: Check) -> bool:
         """Delete if `check` agrees; False when there is nothing."""
+        sidecar = self._sidecar(caller, url, "READ_WRITE")
         with self._changing:
-            current = self.read(url)
+            current = _parsed(sidecar)
             if current is None:
                 return False
             check(current)
-            self._sidecar(url).unlink(missing_ok=True)
+            sidecar.unlink(missing_ok=True)
             current.path.unlink(missing_ok=True)
             return True
 
-    def open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
+    def open(self, caller: Principal, url: str) -> tuple[StoredFile, BinaryIO] | None:
         """What is stored under `url` with its content, opened; it stays readable whatever happens to the file."""
         with self._changing:
-            stored = self.read(url)
+            stored = self.read(caller, url)
             content = stored and _opened(stored.path)
             return (stored, content) if stored and content else None
 
-    def read(self, url: str) -> StoredFile | None:
+    def read(self, caller: Principal, url: str) -> StoredFile | None:
         """What is stored under `url`; its `path` lasts until the file is replaced or deleted."""
-        return _parsed(self._sidecar(url))
+        return _parsed(self._sidecar(caller, url, "READ"))
 
-    def list(self, url: str) -> list[StoredFile]:
+    def list(self, caller: Principal, url: str) -> list[StoredFile]:
         """Every file below the folder, at any depth, in the order of their paths."""
         folder = parse(url)
+        self._access.require(caller, folder, "READ")
         found = (_parsed(sidecar) for sidecar in self._bucket_folder(folder).glob("*.json"))
         files = {parse(stored.url).path: stored for stored in found if stored is not None}
         return [files[path] for path in sorted(files) if path.startswith(folder.path)]
@@ -109,8 +115,9 @@ class FileStore:
             raise PermissionError(f"the folder of bucket {resource.bucket} is a symbolic link")
         return folder
 
-    def _sidecar(self, url: str) -> Path:
+    def _sidecar(self, caller: Principal, url: str, wanted: Access) -> Path:
         resource = parse(url)
+        self._access.require(caller, resource, wanted)
         return self._bucket_folder(resource) / f"{hashlib.sha256(resource.path.encode()).hexdigest()}.json"
 
 

@@ -3,27 +3,33 @@
 import asyncio
 import hashlib
 import io
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from task.local.core.access import AccessRules, Principal
 from task.local.core.app import create_app
 from task.local.core.core import CoreSettings
+from task.local.core.responses import Refusal
+from task.local.core.served import plain_request
 from task.local.core.storage import Check, FileStore, StoredFile
 from tests.support.core import served
 from tests.support.core_files import CoreFiles
 
-URL = "files/b1/dir/a.txt"
+RULES = AccessRules(b"secret")
+ANN, BOB = Principal("Keys/ann/", ("default",)), Principal("Keys/bob/", ("default",))
+BUCKET = RULES.id_of(ANN.owner)
+URL = f"files/{BUCKET}/dir/a.txt"
 
 
 async def keep(store: FileStore, content: bytes, check: Check = lambda _: None) -> StoredFile:
-    return await asyncio.to_thread(store.keep, URL, io.BytesIO(content), "text/plain", "ann", check)
+    return await asyncio.to_thread(store.keep, ANN, URL, io.BytesIO(content), "text/plain", "ann", check)
 
 
 async def content_of(store: FileStore, url: str = URL) -> bytes | None:
-    opened = await asyncio.to_thread(store.open, url)
+    opened = await asyncio.to_thread(store.open, ANN, url)
     if opened is None:
         return None
     with opened[1] as content:
@@ -44,7 +50,7 @@ async def caller_of(root: Path, max_upload: int = 2**30) -> AsyncGenerator[CoreF
 
 
 async def test_concurrent_writers_leave_one_complete_file_and_readers_see_nothing_else(tmp_path: Path) -> None:
-    store = FileStore(tmp_path)
+    store = FileStore(tmp_path, RULES)
     contents = [bytes([number]) * 200_000 for number in range(20)]
     await keep(store, contents[0])
     async with asyncio.timeout(10):
@@ -52,14 +58,14 @@ async def test_concurrent_writers_leave_one_complete_file_and_readers_see_nothin
         while not writing.done():
             assert await content_of(store) in contents
         await writing
-    stored = await asyncio.to_thread(store.read, URL)
+    stored = await asyncio.to_thread(store.read, ANN, URL)
     assert stored is not None
     assert stored.etag == hashlib.md5(stored.path.read_bytes()).hexdigest()
     assert len(data_files(tmp_path)) == 2  # the sidecar and the content, no earlier version
 
 
 async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
-    store = FileStore(tmp_path)
+    store = FileStore(tmp_path, RULES)
 
     def is_new(stored: StoredFile | None) -> None:
         if stored is not None:
@@ -76,10 +82,10 @@ async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
 async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path) -> None:
     secret, root = tmp_path / "secret.txt", tmp_path / "data"
     secret.write_text("secret")
-    store = FileStore(root)
+    store = FileStore(root, RULES)
     stored = await keep(store, b"content")
-    (root / "files" / "b1" / "a.txt").symlink_to(secret)
-    assert await content_of(store, "files/b1/a.txt") is None
+    (root / "files" / BUCKET / "a.txt").symlink_to(secret)
+    assert await content_of(store, f"files/{BUCKET}/a.txt") is None
     stored.path.unlink()
     stored.path.symlink_to(secret)
     assert await content_of(store) is None
@@ -90,13 +96,40 @@ async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path
 async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_it(tmp_path: Path) -> None:
     outside, root = tmp_path / "outside", tmp_path / "data"
     outside.mkdir()
-    store = FileStore(root)
+    store = FileStore(root, RULES)
     (root / "files").mkdir(parents=True)
-    (root / "files" / "b1").symlink_to(outside)
-    for call in (keep(store, b"x"), content_of(store), asyncio.to_thread(store.list, "files/b1/")):
+    (root / "files" / BUCKET).symlink_to(outside)
+    for call in (keep(store, b"x"), content_of(store), asyncio.to_thread(store.list, ANN, f"files/{BUCKET}/")):
         with pytest.raises(PermissionError):
             await call
     assert list(outside.iterdir()) == []
+
+
+@pytest.mark.fault("file: another user's file, in a part of a message that its type says holds none")
+async def test_the_store_itself_gives_a_file_to_nobody_but_those_who_may_have_it(tmp_path: Path) -> None:
+    store, folder = FileStore(tmp_path, RULES), f"files/{BUCKET}/"
+    await keep(store, b"secret")
+    part = {"type": "image_url", "image_url": {"url": URL}}
+
+    calls: list[Callable[[Principal], object]] = [
+        lambda caller: store.keep(caller, URL, io.BytesIO(b"new"), "text/plain", "bob", lambda _: None),
+        lambda caller: store.delete(caller, URL, lambda _: None),
+        lambda caller: store.open(caller, URL),
+        lambda caller: store.read(caller, URL),
+        lambda caller: store.list(caller, folder),
+    ]
+    for call in calls:
+        with pytest.raises(Refusal) as refused:
+            await asyncio.to_thread(call, BOB)
+        assert refused.value.status == 403
+    with pytest.raises(Refusal, match="access"):
+        await plain_request({"messages": [{"role": "user", "content": [part]}]}, store, BOB)
+    content = [part, part | {"type": "text"}]
+    kept = await plain_request({"messages": [{"role": "user", "content": content}]}, store, ANN)
+    [image, text] = kept["messages"][0]["content"]
+    assert image["image_url"]["url"].startswith("data:text/plain;base64,")
+    assert text == part | {"type": "text"}, "a part is what its type says"
+    assert await content_of(store) == b"secret"
 
 
 @pytest.mark.fault("file: an upload over the limit")

@@ -24,6 +24,7 @@ def attaching(*attachments: dict[str, Any]) -> dict[str, Any]:
 SHAPES = {  # where a file may be attached
     "message": attaching({"url": "{url}"}),
     "image": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "{url}"}}]}]},
+    "text": {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "image_url": {"url": "{url}"}}]}]},
     "stage": {"messages": [{"custom_content": {"stages": [{"attachments": [{"url": "{url}"}]}]}}]},
     "input": {"custom_input": [[{"url": "{url}"}], "text"]},
 }
