@@ -104,6 +104,8 @@ def run(
     """
     import uvicorn
 
+    from mcp_servers.connections import HEAD_BYTES, BoundedConnection
+
     class Server(uvicorn.Server):
         _asked = False
         _draining: asyncio.Task[None] | None = None
@@ -123,7 +125,8 @@ def run(
     server = Server(uvicorn.Config(
         app, host=host, port=port, log_level=log_level.lower(), access_log=False,
         timeout_keep_alive=keep_alive_seconds, timeout_graceful_shutdown=shutdown_seconds,
-        http="h11",  # httptools keeps white space around header values, which the protocol says to ignore
+        # Of h11: httptools keeps white space around header values, which the protocol says to ignore.
+        http=BoundedConnection, h11_max_incomplete_event_size=2 * HEAD_BYTES,
     ))  # fmt: skip
     with suppress(KeyboardInterrupt):
         server.run()

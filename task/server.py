@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from task.api.app import HttpApi, HttpOptions
+from task.api.connections import BoundedConnection
 from task.api.failures import failure_of
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import FastDialApp
@@ -222,7 +223,7 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
         factory=True,
         host=settings.host,
         port=settings.port,
-        http="httptools",
+        http=BoundedConnection,
         loop="auto",
         log_level=settings.log_level.lower(),
         log_config=None,

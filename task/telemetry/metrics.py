@@ -24,6 +24,7 @@ CHAT_SECONDS = "gen_ai_client_operation_duration_seconds"
 FIRST_CHUNK = "gen_ai_client_operation_time_to_first_chunk_seconds"
 CHAT_TOKENS = "gen_ai_client_token_usage"
 MOST_TOOLS, MOST_ERRORS = 200, 50
+READ_SECONDS = 30
 # Source: the buckets that OpenTelemetry's conventions for generative AI advise.
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -156,7 +157,9 @@ class PrometheusMetrics:
 
     def serve(self, host: str, port: int) -> None:
         """Answer on a port of their own, from a thread that ends with the process. Raises `OSError`."""
-        start_http_server(port, host, self.registry)
+        server, _ = start_http_server(port, host, self.registry)
+        # For each piece of a request; the library bounds its lines.
+        server.RequestHandlerClass.timeout = READ_SECONDS  # type: ignore[attr-defined]
 
     def render(self) -> bytes:
         """Everything in Prometheus's text format."""

@@ -29,6 +29,7 @@ from task.local.core.config import (
     load_config,
     with_installation_key,
 )
+from task.local.core.connections import HEAD_BYTES, HEAD_TOO_LARGE
 from task.local.core.core import CORE, Core, CoreSettings, ModelServer, usable
 from task.local.core.images import ImageServer
 from task.local.core.models import ConnectedModel, UpstreamModel, with_choice
@@ -263,6 +264,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 def _check_sender(request: web.Request) -> None:
     settings = request.app[CORE].settings
+    if sum(len(name) + len(value) for name, value in request.raw_headers) > HEAD_BYTES:
+        raise Refusal(431, HEAD_TOO_LARGE)
     host = _hostname(f"//{request.headers.get('Host', '')}")
     if host not in CONTAINER_HOSTS | settings.allowed_hosts and not is_loopback(host):
         raise Refusal(403, "Host is not allowed")
