@@ -8,7 +8,7 @@ from typing import Literal
 from bs4 import Tag
 from bs4.element import NavigableString, PreformattedString
 
-from task.documents.model import Piece, code, heading, item, table
+from task.documents.model import Piece, Repeats, code, heading, item, table
 
 Event = tuple[Literal["start", "end", "text"], Tag, str]
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -91,6 +91,7 @@ class _Writer:
     def __init__(self, layout: set[int]) -> None:
         self.pieces: list[Piece] = []
         self._layout = layout
+        self._repeats = Repeats()
         self._line: list[str] = []
         self._links: list[tuple[int, int, str]] = []
         self._flushes = 0
@@ -167,7 +168,7 @@ class _Writer:
             self._line.append("`")
         elif name == "table" and self._rows is not None:  # a data table holds no other
             self.flush()
-            if made := table(_spread(self._rows)):
+            if made := table(_spread(self._rows, self._repeats)):
                 self.pieces.append(made)
             self._rows = self._cell = None
         elif name in ("ul", "ol"):
@@ -199,7 +200,7 @@ class _Writer:
             self.pieces.append(Piece("text", text))
 
 
-def _spread(rows: list[list[_Cell]]) -> Iterator[list[str]]:
+def _spread(rows: list[list[_Cell]], repeats: Repeats) -> Iterator[list[str]]:
     # The text of a spanning cell is repeated in every place that it covers.
     hanging: dict[int, tuple[int, str]] = {}  # by column: rows still covered, text
     for cells in rows:
@@ -207,14 +208,17 @@ def _spread(rows: list[list[_Cell]]) -> Iterator[list[str]]:
         for cell in (*cells, None):
             while (covered := hanging.pop(len(row), None)) is not None:
                 left, text = covered
+                if not (again := repeats.of(text)):
+                    hanging.clear()
+                    break
                 if left > 1:
                     hanging[len(row)] = (left - 1, text)
-                row.append(text)
+                row += again
             if cell is not None:
                 text = "\n".join(cell.texts)
                 if cell.height > 1:
                     hanging.update(dict.fromkeys(range(len(row), len(row) + cell.width), (cell.height - 1, text)))
-                row += [text] * cell.width
+                row += [text, *repeats.of(text, cell.width - 1)]
         yield row
 
 

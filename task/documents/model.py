@@ -11,6 +11,7 @@ from task.errors import ToolError
 
 Kind = Literal["heading", "text", "item", "code", "table"]
 PAGE_CHARS = 10_000
+_REPEATED_CHARS, _FILLED_CELLS = 4_000_000, 100_000
 _GAP = "\n\n"
 _DEEPEST = 8
 _FENCES = re.compile("`{3,}")
@@ -181,11 +182,29 @@ def table(rows: Iterable[Sequence[str]]) -> Piece | None:
     return Piece("table", rows=kept) if kept else None
 
 
+class Repeats:
+    """Repeats the texts of cells that span others, until a document has gained a few million characters by it."""
+
+    def __init__(self) -> None:
+        self._left = _REPEATED_CHARS
+
+    def of(self, text: str, times: int = 1) -> list[str]:
+        """The text so many times, or not at all where that would be too much."""
+        self._left -= times * (len(text) + 3)  # and what a table has between two cells
+        return [text] * times if self._left >= 0 else []
+
+
 def as_markdown(rows: Sequence[Sequence[str]], page: int | None = None) -> Block:
-    """The rows as a Markdown table as wide as the widest, the first as its header; `|` and line ends are escaped."""
-    width = max(map(len, rows))
-    header, *body = (row if len(row) == width else (*row, *[""] * (width - len(row))) for row in rows)
-    heading = f"{_row(header)}\n|{' --- |' * width}"
+    """The rows as a Markdown table as wide as the widest, the first as its header; `|` and line ends are escaped.
+
+    Where far more cells would be filled in than there are, short rows stay short, which Markdown allows.
+    """
+    width, cells = max(map(len, rows)), sum(map(len, rows))
+    if width * len(rows) > 10 * cells + _FILLED_CELLS:
+        header, *body = rows
+    else:
+        header, *body = (row if len(row) == width else (*row, *[""] * (width - len(row))) for row in rows)
+    heading = f"{_row(header)}\n|{' --- |' * len(header)}"
     return Block("\n".join(map(_row, body)), heading, page)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from lxml import etree
 from lxml.etree import _Element as Element
 
-from task.documents.model import NotText, Unreadable
+from task.documents.model import NotText, Repeats, Unreadable
 
 MOST_PARTS = 10_000
 MOST_BYTES = 2**30
@@ -56,6 +56,7 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         self.damaged: list[str] = []
+        self.repeats = Repeats()
         self._relations: dict[str, Mapping[str, Relation]] = {}
         self._parts = {_key(info.filename): info for info in archive.infolist() if not info.is_dir()}
 

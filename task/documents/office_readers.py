@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from task.documents.model import Block, Extraction, Piece, blocks_of, heading, item, table
+from task.documents.model import Block, Extraction, Piece, Repeats, blocks_of, heading, item, table
 from task.documents.office import (
     Element,
     Package,
@@ -143,8 +143,9 @@ class _DocxBody:
                 properties = child(cell, "tcPr")
                 merge = child(properties, "vMerge")
                 continues = merge is not None and attribute(merge, "val") != "restart" and len(cells) < len(above)
-                text = above[len(cells)] if continues else self._text(cell)
-                cells += [text] * min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
+                text = "".join(self._package.repeats.of(above[len(cells)])) if continues else self._text(cell)
+                width = min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
+                cells += [text, *self._package.repeats.of(text, width - 1)]
             above = cells
             yield cells
 
@@ -302,7 +303,7 @@ class _Slide:
                 yield from self._texts(shape)
             elif name == "graphicFrame":
                 for element in shape.iterfind("{*}graphic/{*}graphicData/*"):
-                    if local(element) == "tbl" and (made := table(_rows(element))):
+                    if local(element) == "tbl" and (made := table(_rows(element, self._package.repeats))):
                         yield made
                     relation = self._relations.get(attribute(element, "dm"))
                     if relation is not None and relation.target in self._package:
@@ -342,15 +343,15 @@ def _body_text(shape: Element) -> str:
     return "\n".join(filter(None, map(_text, shape.iterfind("{*}txBody/{*}p"))))
 
 
-def _rows(element: Element) -> Iterator[list[str]]:
+def _rows(element: Element, repeats: Repeats) -> Iterator[list[str]]:
     above: list[str] = []
     for row in element.iterfind("{*}tr"):
         cells: list[str] = []
         for cell in row.iterfind("{*}tc"):
             if attribute(cell, "hMerge") in ("1", "true") and cells:
-                cells.append(cells[-1])
+                cells += repeats.of(cells[-1])
             elif attribute(cell, "vMerge") in ("1", "true") and len(cells) < len(above):
-                cells.append(above[len(cells)])
+                cells += repeats.of(above[len(cells)])
             else:
                 cells.append(_body_text(cell))
         above = cells

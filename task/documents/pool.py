@@ -7,20 +7,23 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from task.documents.extract import extract, format_of
 from task.documents.model import Extraction, NotText, Unreadable, UnsupportedFile, unpacked
 from task.documents.worker import FAILURE, LENGTH
 from task.errors import ToolError, new_reference
+from task.shares import Shares
 from task.telemetry.operations import queued
 
 logger = logging.getLogger(__name__)
 
-PROCESSES = 2
-_TINY = 32 * 1024
+PROCESSES = 3
+_TINY, _LARGE = 32 * 1024, 4 * 2**20
 _ERRORS = {kind.__name__: kind for kind in (ToolError, NotText, Unreadable, UnsupportedFile)}
 _ROOT = Path(__file__).parents[2]
 # Nothing of the server's own environment: a reader needs no key.
@@ -39,7 +42,8 @@ _DIED = (asyncio.IncompleteReadError, ConnectionError)
 class ReaderLimits:
     """Limits of reading one file; memory is address space, which is more than what is really used.
 
-    An idle process ends after `idle_seconds`.
+    A large file may take `seconds`, a small one less (`seconds_for`). A process that has read a file ends after
+    `idle_seconds` without another one.
     """
 
     seconds: float = 120.0
@@ -47,11 +51,16 @@ class ReaderLimits:
     output_bytes: int = 64 * 2**20
     idle_seconds: float = 60.0
 
+    def seconds_for(self, size: int) -> float:
+        """How long a file of so many bytes may take: an eighth of `seconds`, and all of them from 3.5 MiB on."""
+        return self.seconds * min(1.0, 1 / 8 + size / _LARGE)
+
 
 class ReaderPool:
-    """Reads documents in at most `processes` processes at a time; further files wait for one.
+    """Reads documents in at most `processes` processes at a time; an owner has a share of them, and further files wait.
 
-    A process that takes too much time or memory is killed and the caller gets an error; the next file gets a new
+    A process reads the files of one owner only; one that has read nothing yet is started ahead, for the next owner. A
+    process that takes too much time or memory is killed and the caller gets an error; the next file gets another
     process. Cancelling a reading kills its process too. Small plain text is read in this process.
 
     Raises:
@@ -60,40 +69,89 @@ class ReaderPool:
 
     def __init__(self, limits: ReaderLimits | None = None, *, processes: int = PROCESSES) -> None:
         self._limits = limits or ReaderLimits()
-        self._slots = asyncio.Semaphore(processes)
-        self._idle: dict[Process, asyncio.TimerHandle] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._processes = processes
+        self._places = Shares(processes)
+        self._fresh: list[Process] = []
+        self._idle: dict[Process, tuple[str, asyncio.TimerHandle]] = {}  # by owner, the one that waits longest first
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
-        """The document's blocks and notes."""
+    async def extraction(
+        self, name: str, content: bytes, content_type: str | None = None, *, owner: str = ""
+    ) -> Extraction:
+        """The document's blocks and notes; `owner` is whose document it is."""
         if len(content) <= _TINY and format_of(name, content, content_type).is_plain_text:
             with suppress(UnicodeDecodeError):  # detecting another encoding takes long
                 content.decode()
                 return extract(name, content, content_type)
-        request = json.dumps([name, content_type]).encode() + b"\n" + content
+        seconds = self._limits.seconds_for(len(content))
+        request = json.dumps([name, content_type, seconds]).encode() + b"\n" + content
         with queued("documents"):
-            async with self._slots:
-                answer = await self._answer(name, request)
+            async with self._places.place(owner):
+                try:
+                    answer = await self._answer(name, request, seconds, owner)
+                finally:
+                    # Not earlier: its start would take a processor from this reading.
+                    self._fresh = [process for process in self._fresh if process.returncode is None]
+                    if not self._fresh and not self._is_closed:
+                        self._in_background(self._start_ahead())
         if answer.startswith(FAILURE):
             raise _failure(name, *json.loads(answer.removeprefix(FAILURE)))
         return await asyncio.to_thread(unpacked, answer)
 
     async def close(self) -> None:
-        """End the idle processes now, and each of the others when it is done."""
+        """End the processes that wait now, and each of the others when it is done."""
         self._is_closed = True
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
         for process in list(self._idle):
             self._retire(process)
-        await asyncio.gather(*self._ending)
+        await asyncio.gather(*self._tasks, *map(_end, self._fresh))
 
-    async def _answer(self, name: str, request: bytes) -> bytes:
-        if self._idle:
-            process, timer = self._idle.popitem()
-            timer.cancel()
-            with suppress(*_DIED):  # while it was idle; a new one reads the file
-                return await self._asked(process, name, request)
+    async def _answer(self, name: str, request: bytes, seconds: float, owner: str) -> bytes:
+        waiting = next((process for process, (whose, _) in self._idle.items() if whose == owner), None)
+        if waiting is not None:
+            self._idle.pop(waiting)[1].cancel()
+        elif self._fresh:
+            waiting = self._fresh.pop()
+        if waiting is not None:
+            with suppress(*_DIED):  # while it waited; a new one reads the file
+                return await self._asked(waiting, name, request, seconds, owner)
+        process = await self._started()
+        try:
+            return await self._asked(process, name, request, seconds, owner)
+        except _DIED as error:
+            logger.warning("the reader of a document ended with status %s", process.returncode)
+            raise ToolError(
+                f"The file {name!r} could not be read: the reader crashed on it, so it is damaged or needs more memory "
+                "than there is. Tell the user, or ask for a smaller or newer copy."
+            ) from error
+
+    async def _asked(self, process: Process, name: str, request: bytes, seconds: float, owner: str) -> bytes:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(seconds):
+                process.stdin.writelines((LENGTH.pack(len(request)), request))
+                await process.stdin.drain()
+                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+                answer = await process.stdout.readexactly(length)
+        except TimeoutError as error:
+            raise ToolError(_out_of(name, f"time, {seconds:.0f} seconds")) from error
+        else:
+            if not self._is_closed:
+                timer = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._retire, process)
+                self._idle[process] = owner, timer
+                if len(self._idle) > self._processes:
+                    self._retire(next(iter(self._idle)))
+            return answer
+        finally:
+            if process not in self._idle:
+                await _end(process)
+
+    async def _started(self) -> Process:
         # In a group of its own: a terminal's interrupt does not reach it.
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *_command(self._limits),
             stdin=PIPE,
             stdout=PIPE,
@@ -102,40 +160,20 @@ class ReaderPool:
             env=_ENVIRONMENT,
             start_new_session=True,
         )
-        try:
-            return await self._asked(process, name, request)
-        except _DIED as error:
-            logger.warning("the reader of a document ended with status %s", process.returncode)
-            raise ToolError(
-                f"The file {name!r} could not be read: the reader crashed on it, so it is damaged or needs more memory "
-                "than there is. Tell the user, or ask for a smaller or newer copy."
-            ) from error
 
-    async def _asked(self, process: Process, name: str, request: bytes) -> bytes:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(self._limits.seconds):
-                process.stdin.writelines((LENGTH.pack(len(request)), request))
-                await process.stdin.drain()
-                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-                answer = await process.stdout.readexactly(length)
-        except TimeoutError as error:
-            raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
-        else:
-            if not self._is_closed:
-                loop = asyncio.get_running_loop()
-                self._idle[process] = loop.call_later(self._limits.idle_seconds, self._retire, process)
-            return answer
-        finally:
-            if process not in self._idle:
-                await _end(process)
+    async def _start_ahead(self) -> None:
+        with suppress(OSError):  # the next file reports it
+            process = await self._started()
+            self._fresh.append(process)
 
     def _retire(self, process: Process) -> None:
-        self._idle.pop(process).cancel()
-        ending = asyncio.create_task(_end(process))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        self._idle.pop(process)[1].cancel()
+        self._in_background(_end(process))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 async def _end(process: Process) -> None:
@@ -153,7 +191,7 @@ async def _end(process: Process) -> None:
 
 def _command(limits: ReaderLimits) -> list[str]:
     # In the sandbox it may read the installation and nothing else; without one it has its limits only.
-    arguments = map(str, (limits.memory_bytes, limits.seconds, limits.output_bytes))
+    arguments = map(str, (limits.memory_bytes, limits.output_bytes))
     reader = [sys.executable, "-P", "-m", "task.documents.worker", *arguments]
     if sys.platform != "linux":
         return reader

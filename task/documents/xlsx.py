@@ -10,14 +10,13 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from itertools import takewhile
 
-from task.documents.model import Block, Extraction, Piece, blocks_of, heading, runs_of, table
+from task.documents.model import Block, Extraction, Piece, Repeats, blocks_of, heading, runs_of, table
 from task.documents.office import Element, Package, attribute, child, each, local, open_package, whole_number
 from task.documents.tables import EMPTY
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; where the rest begins is named."""
 _MOST_CELLS = 5_000_000
-_MOST_FILLED = 1_000_000
 _MOST_RANGES = 10
 _COLUMNS = 16_384
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
@@ -106,7 +105,7 @@ class _Sheet:
         widths = [sum(map(bool, row)) for row in self.rows[:20]]
         is_table = max(widths, default=0) > 1
         self._title_rows = len(list(takewhile(lambda width: width == 1, widths))) if is_table else 0
-        self._fill(merged)
+        self._fill(merged, package.repeats)
         self._table = self.rows[self._title_rows :]
         self._columns = sorted({column for row in self._table for column, cell in enumerate(row) if cell})
         if self._columns != list(range(max(map(len, self._table), default=0))):  # without empty columns
@@ -138,21 +137,19 @@ class _Sheet:
         if numbers[-1] - numbers[0] >= len(numbers):
             yield EMPTY
 
-    def _fill(self, merged: Sequence[str]) -> None:
+    def _fill(self, merged: Sequence[str], repeats: Repeats) -> None:
         width = max(map(len, self.rows), default=0)
-        room = _MOST_FILLED
         for match in filter(None, map(_RANGE.fullmatch, merged)):
             left, right = _column_of(match[1]), min(_column_of(match[3]), width - 1)
             top, bottom = bisect_left(self._numbers, int(match[2])), bisect_right(self._numbers, int(match[4]))
-            room -= 1 + (bottom - top) * (right - left + 1)
-            if room < 0:
-                return
-            if self._title_rows <= top < bottom and self._numbers[top] == int(match[2]):
+            if left <= right and self._title_rows <= top < bottom and self._numbers[top] == int(match[2]):
                 first = self.rows[top]
                 text = first[left] if left < len(first) else ""
                 for row in self.rows[top:bottom]:
+                    if not (again := repeats.of(text, right + 1 - left)):
+                        return
                     row += [""] * (right + 1 - len(row))
-                    row[left : right + 1] = [text] * (right + 1 - left)
+                    row[left : right + 1] = again
 
 
 class _CellTexts:

@@ -20,6 +20,7 @@ from task.documents import extract
 from task.documents.model import Extraction, packed, unpacked
 from task.documents.pool import ReaderPool
 from task.shared.redis_store import RedisStore
+from task.shares import Shares
 from task.telemetry.operations import count
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class Readings:
         self._store = store
         self._accesses: TTLCache[str, str] = TTLCache(_ACCESSES, seconds)
         self._kept: TTLCache[str, Extraction] = TTLCache(cache_bytes, seconds, getsizeof=_size)
-        self._downloads = asyncio.Semaphore(PARALLEL_READS)
+        self._downloads = Shares(PARALLEL_READS)
         self._opening: SharedWork[tuple[str | None, FileReading]] = SharedWork()
         self._reading: SharedWork[Extraction] = SharedWork()
 
@@ -148,10 +149,10 @@ class Readings:
         count("cache_request", "documents", "hit" if known is not None else "miss")
         if found.key and known is not None:
             return FileReading(found.key, known)
-        info, api_key = found.info, found.requester.api_key
+        info, requester = found.info, found.requester
         # Each caller downloads with a key of its own: the key may end before others' do.
-        work = json.dumps([info.url, info.etag, api_key])
-        etag, reading = await self._opening.join(work, lambda: self._downloaded(found.url, api_key))
+        work = json.dumps([info.url, info.etag, requester.api_key])
+        etag, reading = await self._opening.join(work, lambda: self._downloaded(found.url, requester))
         if (access := found.access) and etag == info.etag:
             self._accesses[access] = reading.key
             await self.put(f"access:{access}", reading.key.encode())
@@ -196,16 +197,17 @@ class Readings:
         if _size(text) <= self._kept.maxsize:
             self._kept[key] = text
 
-    async def _downloaded(self, url: str, api_key: str) -> tuple[str | None, FileReading]:
-        async with self._downloads:
-            file = await self._files.download(url, api_key, self._max_size)
+    async def _downloaded(self, url: str, requester: Requester) -> tuple[str | None, FileReading]:
+        owner = requester.principal or requester.api_key
+        async with self._downloads.place(owner):
+            file = await self._files.download(url, requester.api_key, self._max_size)
             key = await asyncio.to_thread(content_key, file)
-            return file.etag, FileReading(key, await self._reading.join(key, lambda: self._text(key, file)))
+            return file.etag, FileReading(key, await self._reading.join(key, lambda: self._text(key, file, owner)))
 
-    async def _text(self, key: str, file: DownloadedFile) -> Extraction:
+    async def _text(self, key: str, file: DownloadedFile, owner: str) -> Extraction:
         if (known := await self._known_text(key)) is not None:
             return known
-        text = await self._readers.extraction(file.name, file.content, file.content_type)
+        text = await self._readers.extraction(file.name, file.content, file.content_type, owner=owner)
         self._keep(key, text)
         if self._store is not None:
             await self.put(f"text:{key}", await asyncio.to_thread(lambda: zlib.compress(packed(text), 1)))

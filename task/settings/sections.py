@@ -33,8 +33,12 @@ class LimitSettings(Section):
     offload_chars: int = setting(40_000, "Longer results and arguments of tools are stored and read in parts.", ge=1000)
     max_upload_bytes: int = setting(50 * 2**20, "Largest file the agent uploads.", ge=1)
     max_download_bytes: int = setting(10 * 2**20, "Largest file the agent downloads.", ge=1)
-    reader_processes: int = setting(2, "Documents read at a time, in a process each.", ge=1, le=64)
-    reader_seconds: float = setting(120, "Seconds that reading one document may take.", gt=0)
+    reader_processes: int = setting(
+        3, "Documents read at a time, in a process each; one user has half of them, rounded up.", ge=1, le=64
+    )
+    reader_seconds: float = setting(
+        120, "Seconds that reading a document of 3.5 MiB or more may take; a small one may take an eighth.", gt=0
+    )
     reader_bytes: int = setting(2**30, "Memory that reading one document may take.", ge=2**27)
 
 

@@ -45,7 +45,7 @@ def confined(command: Sequence[str], tier: str, *argv: str) -> list[str]:
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_reader_reads_in_every_tier(tier: str) -> None:
-    request = b'["a.pdf", null]\n' + pdfs.text_pdf(1)
+    request = b'["a.pdf", null, 30]\n' + pdfs.text_pdf(1)
     request = LENGTH.pack(len(request)) + request
     done = subprocess.run(confined(DOCUMENTS, tier), input=request, capture_output=True, timeout=30, check=False)
     assert "1 page" in unpacked(done.stdout[LENGTH.size :]).notes, done.stderr

@@ -101,7 +101,9 @@ class DirectReaders(ReaderPool):
 
     calls: int = 0
 
-    async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
+    async def extraction(
+        self, name: str, content: bytes, content_type: str | None = None, *, owner: str = ""
+    ) -> Extraction:
         self.calls += 1
         await asyncio.sleep(0)
         return extract(name, content, content_type)

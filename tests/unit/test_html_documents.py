@@ -29,6 +29,21 @@ def test_ten_thousand_nested_tags_are_read(tag: str) -> None:
     assert len(found.text) < 1_000
 
 
+@pytest.mark.fault("html: HTML whose cells span thousands of others")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "<tr>" + "<td rowspan=60000>x" * 1_500 + "<tr><td>" * 3_500,
+        "<tr><td rowspan=60000 colspan=100>x" * 1_500,
+        "<tr><td rowspan=60000>" + "x" * 900 + "<tr>" * 20_000,
+        "<tr>" + "<td>x" * 7_000 + "<tr><td>x" * 3_200,
+    ],
+    ids=["tall", "wide", "long", "uneven"],
+)
+def test_spanning_cells_and_short_rows_are_filled_within_a_bound(rows: str) -> None:
+    assert len(extract("wide.html", f"<table>{rows}".encode()).text) < 5_000_000
+
+
 @pytest.mark.fault("html: a wrong charset header")
 @pytest.mark.parametrize(
     ("content", "content_type"),

@@ -72,6 +72,14 @@ def test_bombs_of_parts_are_refused_or_never_opened() -> None:
     assert found.notes == ("embedded files not read: 1",)
 
 
+@pytest.mark.fault("office: a merged cell with a long text")
+def test_merged_cells_repeat_their_text_within_a_bound() -> None:
+    cell = '<w:tc><w:tcPr><w:gridSpan w:val="100"/><w:vMerge%s/></w:tcPr>%s</w:tc>'
+    rows = [cell % (' w:val="restart"', paragraph("x" * 10_000)), *[cell % ("", "")] * 10_000]
+    document = word_file(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>")
+    assert 1_000_000 < len(extract("a.docx", document).text) < 5_000_000
+
+
 @pytest.mark.fault("office: an XML bomb or an external entity")
 @pytest.mark.parametrize("prolog", [LAUGHS, OUTSIDE], ids=["expanding", "outside"])
 def test_entities_are_refused(prolog: str) -> None:

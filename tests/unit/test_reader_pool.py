@@ -47,8 +47,16 @@ async def pooled() -> AsyncGenerator[Pooled]:
 
 
 def readers() -> list[psutil.Process]:
-    """The child processes that already run the reader."""
-    return [child for child in psutil.Process().children(recursive=True) if _is_reader(child)]
+    """The child processes that already run the reader, the oldest first."""
+    found = [child for child in psutil.Process().children(recursive=True) if _is_reader(child)]
+    return sorted(found, key=psutil.Process.create_time)
+
+
+async def waiting(number: int = 2) -> list[psutil.Process]:
+    """The readers, once there are so many: after a file the one that read it, and one that was started ahead."""
+    while len(found := readers()) != number:
+        await asyncio.sleep(0.01)
+    return found
 
 
 def _is_reader(process: psutil.Process) -> bool:
@@ -61,7 +69,7 @@ def _is_reader(process: psutil.Process) -> bool:
 
 async def busy(number: int) -> list[psutil.Process]:
     """The readers, once this many of them compute."""
-    while len(found := [reader for reader in readers() if reader.cpu_times().user > 0.3]) < number:
+    while len(found := [reader for reader in readers() if reader.cpu_times().user > 1]) < number:
         await asyncio.sleep(0.01)
     return found
 
@@ -78,7 +86,7 @@ async def test_a_reader_gives_what_the_file_holds(pooled: Pooled) -> None:
     for name, content in files.items():
         found = extract(name, content)
         assert await pool.extraction(name, content) == found
-    assert len(readers()) == 1
+    assert await waiting(2)
 
 
 async def test_small_plain_text_needs_no_process(pooled: Pooled) -> None:
@@ -92,16 +100,15 @@ async def test_a_refusal_travels_with_its_kind_and_text(pooled: Pooled) -> None:
         await pool.extraction("a.pdf", pdfs.encrypted_pdf("x", "secret"))
     with pytest.raises(UnsupportedFile, match=r"'a\.csv' is not supported: this is binary data"):
         await pool.extraction("a.csv", bytes(range(256)) * 100)
-    assert len(readers()) == 1
+    assert await waiting(2)
 
 
 @pytest.mark.fault("readers: a worker that never ends")
 async def test_a_reader_that_takes_too_long_is_killed_and_the_next_file_is_read(pooled: Pooled) -> None:
-    pool = pooled(seconds=1)
+    pool = pooled(seconds=8)  # for a large file; this one is small
     with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of time, 1 seconds\."):
         await pool.extraction("slow.pdf", SLOW)
-    assert readers() == []
-    pool = pooled()
+    await waiting(1)
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
@@ -129,17 +136,16 @@ async def test_a_reader_that_is_killed_or_crashes_fails_its_file_only(pooled: Po
 async def test_a_reader_that_dies_while_idle_is_replaced_without_a_failure(pooled: Pooled) -> None:
     pool = pooled()
     await pool.extraction("a.json", b"[1]")
-    (waiting,) = readers()
-    waiting.kill()
-    while readers():
-        await asyncio.sleep(0.01)
+    for reader in await waiting(2):
+        reader.kill()
+    await waiting(0)
     assert await pool.extraction("a.json", b"[1]") == ONE
 
-    (waiting,) = readers()
-    waiting.suspend()  # it appears alive and receives nothing
+    idle, _ = await waiting(2)
+    idle.suspend()  # it appears alive and receives nothing
     reading = asyncio.create_task(pool.extraction("a.json", b"[1]"))
     await asyncio.wait({reading}, timeout=0.1)
-    waiting.kill()
+    idle.kill()
     assert await reading == ONE
 
 
@@ -150,18 +156,38 @@ async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
     reading.cancel()
     await asyncio.wait({reading}, timeout=10)
     assert reading.cancelled()
-    assert readers() == []
+    await waiting(1)
 
 
-async def test_files_are_read_in_parallel_and_others_wait(pooled: Pooled) -> None:
+@pytest.mark.fault("readers: a user whose files take all readers")
+async def test_an_owner_has_a_share_of_the_readers_and_further_files_wait(pooled: Pooled) -> None:
     pool = pooled()
-    slow = [asyncio.create_task(pool.extraction("slow.pdf", SLOW)) for _ in range(2)]
+    slow = [asyncio.create_task(pool.extraction("slow.pdf", SLOW, owner="anna")) for _ in range(2)]
     assert len(await busy(2)) == 2
-    third = asyncio.create_task(pool.extraction("a.json", b"[1]"))
+    third = asyncio.create_task(pool.extraction("a.json", b"[1]", owner="anna"))
+    assert await pool.extraction("a.json", b"[1]", owner="bob") == ONE
+    assert not third.done()
     slow[0].cancel()
     assert await third == ONE
     slow[1].cancel()
     await asyncio.wait(slow)
+
+
+@pytest.mark.fault("sandbox: a document that takes over its reader")
+async def test_a_reader_reads_the_files_of_one_owner_only(pooled: Pooled) -> None:
+    pool = pooled()
+    await pool.extraction("a.csv", LARGE, owner="anna")
+    (annas, _), taken = await waiting(2), []
+    for owner in ("bob", "anna", "carl", "anna"):
+        before = annas.cpu_times().user
+        await pool.extraction("a.csv", LARGE, owner=owner)
+        taken.append(annas.cpu_times().user > before)
+    assert taken == [False, True, False, True]
+
+
+def test_the_limit_of_time_grows_with_the_file() -> None:
+    limits = ReaderLimits(seconds=80)
+    assert [limits.seconds_for(size << 20) for size in (0, 1, 4, 100)] == [10, 30, 80, 80]
 
 
 async def test_the_event_loop_stays_responsive_while_files_are_read(pooled: Pooled) -> None:
@@ -185,26 +211,25 @@ async def test_a_text_over_the_limit_is_refused(pooled: Pooled) -> None:
 async def test_a_reader_is_replaced_when_it_has_read_enough_and_ends_when_it_is_idle(pooled: Pooled) -> None:
     pool = pooled()
     await pool.extraction("a.json", b"[1]")
-    (first,) = readers()
+    first, _ = await waiting(2)
     for _ in range(DOCUMENTS):
         assert await pool.extraction("a.json", b"[1]") == ONE
-    assert readers() != [first]
-    pool = pooled(idle_seconds=0.01)
-    await pool.extraction("a.json", b"[1]")
-    while len(readers()) > 1:
-        await asyncio.sleep(0.01)
+    assert first not in readers()
+    await pool.close()
+    await pooled(idle_seconds=0.01).extraction("a.json", b"[1]")
+    await waiting(1)
 
 
 @pytest.mark.fault("sandbox: a document that takes over its reader")
 async def test_a_reader_gets_no_secret_and_no_rights(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIAL_API_KEY", "a-secret-key")
     await pooled().extraction("a.json", b"[1]")
-    (reader,) = readers()
-    assert set(reader.environ()) <= {
-        "LC_ALL", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PATH", "PWD"
-    }  # fmt: skip
-    status = dict(line.split(":\t") for line in Path(f"/proc/{reader.pid}/status").read_text().splitlines())
-    assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
+    for reader in await waiting(2):
+        assert set(reader.environ()) <= {
+            "LC_ALL", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PATH", "PWD"
+        }  # fmt: skip
+        status = dict(line.split(":\t") for line in Path(f"/proc/{reader.pid}/status").read_text().splitlines())
+        assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
 
 
 @pytest.mark.fault("readers: a server that is killed while it reads")
