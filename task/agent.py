@@ -18,7 +18,7 @@ from task.approvals.approvals import decision_of
 from task.approvals.questions import said_in
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
-from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, StateSeal, TurnState, turn_history
+from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, StateSeal, TurnState, turn_history
 from task.dial.approvals import DialApprovals
 from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
@@ -99,11 +99,12 @@ class GeneralPurposeAgent:
             approvals = DialApprovals(profile.rules, incoming, turns)
             if direct := await approvals.direct_answer(caller.api_key):
                 choice.append_content(direct.text)
-                if direct.state is not None:
-                    self.state = self._seal.pack(direct.state, principal)
+                no_tools = self._seal.no_tools(direct.text)
+                self.state = self._seal.pack(direct.state, principal) if direct.state is not None else no_tools
                 choice.set_state(self.state)
                 return assistant(direct.text)
-            messages = conversation(incoming, turns, decision_of, resuming=approvals.resumed is not None)
+            resuming = approvals.resumed is not None
+            messages = conversation(incoming, turns, decision_of, self._seal.no_tools, resuming=resuming)
             chosen = replace(
                 profile,
                 model=deployment_name,
@@ -131,7 +132,7 @@ class GeneralPurposeAgent:
                 raise asyncio.CancelledError
             failed = outcome.status == "failed"
             if outcome.cut:
-                choice.append_content(CUT_OFF)
+                folded.append_content(CUT_OFF)
             approvals.show_grants(outcome.grants, folded)
             if outcome.pending:
                 question, form = approvals.ask(outcome.pending, folded, said_in(outcome.added))
@@ -143,8 +144,8 @@ class GeneralPurposeAgent:
         added = repaired([*resumed, *outcome.added], [item.call.id for item in outcome.pending])
         references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
         state = approvals.state(turn_history(added), outcome.pending, outcome.grants, references)
-        if state is not None:
-            self.state = self._seal.pack(state, await turn.caller.principal())
+        no_tools = self._seal.no_tools("".join(folded.said))
+        self.state = self._seal.pack(state, await turn.caller.principal()) if state is not None else no_tools
         if state is not None or outcome.error is None:  # nothing may be sent before an error that has a status
             choice.set_state(self.state)
         return outcome
@@ -165,7 +166,7 @@ class GeneralPurposeAgent:
         Kept for the documented name; requests go through `take_turn`, which also resolves pictures.
         """
         incoming = incoming_of(messages)
-        history = conversation(incoming, self._turns(_states(incoming), principal), decision_of)
+        history = conversation(incoming, self._turns(_states(incoming), principal), decision_of, self._seal.no_tools)
         return [message.as_dict() for message in (system(self.system_prompt), *history)]
 
     async def _process_tool_call(
@@ -206,7 +207,7 @@ def _states(incoming: Sequence[Incoming]) -> dict[int, Mapping[str, Any]]:
     return {
         place: item.state
         for place, item in enumerate(incoming)
-        if item.state and item.state != NO_TOOLS and TOOL_CALL_HISTORY_KEY in item.state
+        if item.state and "version" in item.state and TOOL_CALL_HISTORY_KEY in item.state
     }
 
 
@@ -223,6 +224,11 @@ class FoldedChoice(ForwardingChoice):
         self._created = 0
         self._group: StageSink | None = None
         self._steps: list[_Step] = []
+        self.said: list[str] = []
+
+    def append_content(self, content: str) -> None:
+        self.said.append(content)
+        super().append_content(content)
 
     def create_stage(self, name: str | None = None) -> StageSink:
         if not self._created and self._at_first is not None:

@@ -1,7 +1,7 @@
 """One turn: find the tools, resolve pictures, compose the prompt, gate, loop, and sanitise what was written."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -69,7 +69,7 @@ async def take_turn(
         for grant in approvals.grants.list():
             if grant.once:
                 count("approval", "allowed")
-        messages, base, tools = list[Message](), 0, list[BaseTool]()
+        messages, base, view = list[Message](), 0, ContextView()
         try:
             context = await profile.context_prompt()
             tools, note = await _tools(services, profile, request, context, choice)
@@ -81,12 +81,15 @@ async def take_turn(
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
             messages = [*([system(prompt)] if prompt else ()), *seen]
             base = len(messages)
-            outcome = await _looped(profile, request, approvals.gate(profile.mode), tools, messages, choice, observer)
+            view = ContextView(messages, {tool.name: tool.origin for tool in tools})
+            await view.prepare()
+            gate = approvals.gate(profile.mode)
+            outcome = await _looped(profile, request, gate, tools, messages, view, choice, observer)
         except asyncio.CancelledError:
             outcome = RunOutcome("cancelled", interrupted(messages[base:]), Usage())
         except Exception as error:
             outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
-        added = _as_shown(messages[:base], outcome.added, tools, profile.link_hosts)
+        added = _as_shown(view.over([*messages[:base], *outcome.added]), base, profile.link_hosts)
         outcome = replace(outcome, added=added, grants=tuple(approvals.grants.lasting()))
         measured.status = outcome.status
         if outcome.error is not None:
@@ -135,6 +138,7 @@ async def _looped(
     gate: Gate,
     tools: Sequence[BaseTool],
     messages: list[Message],
+    view: ContextView,
     choice: ChoiceSink,
     observer: LoopObserver,
 ) -> RunOutcome:
@@ -148,12 +152,13 @@ async def _looped(
         aliases=profile.aliases,
         sources=sources,
         repeats=(limits.spent or Spent()).repeats,
+        context=view,
     )
     options, wanted = profile.options, profile.options.tool_choice
     if isinstance(wanted, Mapping):
         function = {**wanted["function"], "name": toolbox.names.offered(wanted["function"]["name"])}
         options = replace(options, tool_choice={**wanted, "function": function})
-    safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), profile.link_hosts))
+    safe = DefangedChoice(choice, _suspicion(view, None, profile.link_hosts))
     wants_json = (options.extra.get("response_format") or {}).get("type", "text") != "text"
     formed = JsonChoice(safe, observer, own) if wants_json else None
     loop = ToolLoop(
@@ -186,18 +191,17 @@ def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutc
     return replace(outcome, added=tuple(added))
 
 
-def _suspicion(view: Callable[[], ContextView], hosts: Sequence[str]) -> Suspicion:
-    return Suspicion(lambda url: view().knows(url), lambda: view().tainted, hosts)
+def _suspicion(view: ContextView, before: int | None, hosts: Sequence[str]) -> Suspicion:
+    tainted = (lambda: view.tainted) if before is None else partial(view.tainted_before, before)
+    return Suspicion(partial(view.knows, before=before), tainted, hosts)
 
 
-def _as_shown(
-    before: Sequence[Message], added: Sequence[Message], tools: Sequence[BaseTool], hosts: Sequence[str]
-) -> tuple[Message, ...]:
+def _as_shown(view: ContextView, base: int, hosts: Sequence[str]) -> tuple[Message, ...]:
     # Each message is made harmless on its own, judged by what stood before it, as the stream was as a whole.
-    whole, shown, origins = [*before, *added], list[Message](), {tool.name: tool.origin for tool in tools}
-    for place, message in enumerate(added, len(before)):
+    shown = list[Message]()
+    for place, message in enumerate(view.messages[base:], base):
         if message.role is Role.ASSISTANT:
-            suspicion = _suspicion(partial(ContextView, whole[:place], origins), hosts)
+            suspicion = _suspicion(view, place, hosts)
             content, thoughts = message.content, message.reasoning_content
             content = defanged(content, suspicion) if isinstance(content, str) else content
             message = replace(message, content=content, reasoning_content=thoughts and defanged(thoughts, suspicion))

@@ -163,7 +163,8 @@ class FrameworkController:
         if not self.session_id:
             sent = [item for item in self.history.conversation() if item.role is not Role.SYSTEM]
         try:
-            self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
+            asked = [item.as_stored() for item in self.history.conversation()]  # with what is known of their origin
+            self._take_turn(lambda: self._process_messages_with_llm(asked))
         finally:
             if not self._mirror(sent):
                 self.history.deserialize(before)  # the message was not taken

@@ -20,7 +20,7 @@ from task.conversation.messages import (
     repaired,
     with_turn,
 )
-from task.conversation.state import NO_TOOLS, TurnState
+from task.conversation.state import TurnState
 
 
 @frozen_data
@@ -43,14 +43,16 @@ def conversation(
     incoming: Sequence[Incoming],
     turns: Mapping[int, TurnState],
     decision_of: Callable[[Incoming, Sequence[str]], Sequence[Answer] | None],
+    no_tools: Callable[[str], Mapping[str, Any]],
     *,
     resuming: bool = False,
 ) -> list[Message]:
     """The whole conversation as a model must see it, without a system prompt.
 
-    `turns` is what the messages' states hold, by the messages' position. `decision_of`: what a message decides about
-    waiting calls by their codes. With `resuming` the last message decides about the suspended turn before it: the
-    conversation then ends with that turn's tool history, its waiting calls unanswered.
+    `turns` is what the messages' states hold, by the messages' position, `no_tools` the state of an answer that called
+    no tool, by its text. `decision_of`: what a message decides about waiting calls by their codes. With `resuming` the
+    last message decides about the suspended turn before it: the conversation then ends with that turn's tool history,
+    its waiting calls unanswered.
 
     A turn that resumed a suspended one replaces both: the question to the user, which the model never wrote, and the
     decision are left out. So are a decision that named codes of other questions, and its answer, which asks the same
@@ -73,7 +75,7 @@ def conversation(
         elif turn.history:
             messages += with_turn(turn.history, item.text())
         else:
-            unsourced = position not in turns and item.state != NO_TOOLS
+            unsourced = position not in turns and item.state != no_tools(item.text())
             messages.append(Message(_ASSISTANT, item.text(), unsourced=unsourced))
         pictures = tuple(file for file in item.attachments if file.is_stored_picture) if item.attachments else ()
         if pictures and messages[-1].role is _ASSISTANT:

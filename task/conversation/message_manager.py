@@ -19,7 +19,7 @@ from task.conversation.messages import (
     system,
     user,
 )
-from task.conversation.pruning import Budget, Summariser, cut, fits, shortened, summary
+from task.conversation.pruning import Budget, Summariser, cut, fits, marked, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away
@@ -94,7 +94,7 @@ class MessageManager:
         for message, _ in self._entries:
             called |= {call.id for call in message.tool_calls}
             if message.role is Role.TOOL and message.tool_call_id not in called:
-                message = assistant(f"Result of {message.name}:\n{message.text()}")
+                message = replace(assistant(f"Result of {message.name}:\n{message.text()}"), unsourced=True)
             result.append(message)
         return repaired(result)
 
@@ -131,7 +131,7 @@ class MessageManager:
         kept = list(part.kept)
         if summarises and part.dropped:
             kept = part.with_note(summary(part.dropped, self.config.summary_tokens, self._summarise))
-        brief = shortened(kept, self._budget)
+        brief = marked(shortened(kept, self._budget), part.dropped)
         now = self._clock()
         self._entries = [(new, times.get(id(old), now)) for old, new in zip(kept, brief, strict=True)]
 

@@ -85,6 +85,16 @@ def pruned(messages: Sequence[Message], budget: Budget, *, count: TokenCounter =
     return shortened(cut(messages, budget, count=count).kept, budget, count=count)
 
 
+def marked(kept: Sequence[Message], dropped: Sequence[Message]) -> list[Message]:
+    """What is kept; if any text from outside may have been dropped, the first message that can say so does."""
+    lost = any(
+        message.unsourced or message.role is Role.TOOL or isinstance(message.content, list) for message in dropped
+    )
+    places = (place for place, message in enumerate(kept) if message.role not in (*INSTRUCTIONS, Role.TOOL))
+    first = next(places, 0) if lost else -1
+    return [replace(message, unsourced=True) if place == first else message for place, message in enumerate(kept)]
+
+
 def fits(messages: Sequence[Message], budget: Budget, count: TokenCounter = message_tokens) -> bool:
     """Whether the messages are within the budget."""
     total = 0 if budget.tokens is None else sum(map(count, messages))

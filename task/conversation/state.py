@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from task.conversation.messages import ANSWERING, CUT, Message, Role, message_from
-from task.conversation.pruning import Budget, cut, shortened
+from task.conversation.pruning import Budget, cut, marked, shortened
 from task.conversation.sources import number_of
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
@@ -17,8 +17,6 @@ FINGERPRINT = b"dial-agent: fingerprint of a state secret"
 PENDING_KEY = "pending"
 _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", "expires", "resumes", "grants")
 MAX_BYTES = 200_000
-# The state of an answer without tool calls, unsigned: forging it gives no more than writing the user's messages.
-NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
 _LONGEST_TEXT = 2_000  # beside calls, in a state without room
 _SHORTENED = f"\n{CUT}shortened in the saved history; call the tool again if the rest is needed]"
 
@@ -93,6 +91,14 @@ class StateSeal:
         }
         return {**body, "signature": self._signature(body, principal)}
 
+    def no_tools(self, text: str) -> dict[str, Any]:
+        """The state of an answer without tool calls: no other answer, such as another model's, can carry it.
+
+        It is not bound to the user, whose bucket would have to be asked for in each turn: who moves such an answer to
+        another chat gains no more than by writing the user's messages.
+        """
+        return {TOOL_CALL_HISTORY_KEY: [], "signature": self._signature({"text": "".join(text.split())}, "")}
+
     def unpack(self, state: Mapping[str, Any], principal: str) -> TurnState:
         """The turn in a state.
 
@@ -158,7 +164,4 @@ def _shortened(history: Sequence[Message]) -> list[Message]:
         brief.append(replace(message, reasoning_content=None, attachments=tuple(files)))
     room = Budget(tokens=MAX_BYTES)
     parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)
-    if not parts.dropped:
-        return list(parts.kept)
-    # What was left out may be from outside.
-    return [*(replace(message, unsourced=True) for message in parts.kept[:1]), *parts.kept[1:]]
+    return marked(parts.kept, parts.dropped)

@@ -33,8 +33,8 @@ class WorkspaceAccess:
 class CallRequest:
     """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
 
-    `declared` are the arguments that the tool's schema declares to be URLs or hosts. `workspace` is set for the tools
-    that work in a workspace only.
+    `declared` are the arguments that the tool's schema declares to be URLs or hosts, `names` all that it declares.
+    `workspace` is set for the tools that work in a workspace only.
     """
 
     call: ToolCall
@@ -44,6 +44,7 @@ class CallRequest:
     brief: Brief = field(default_factory=Brief)
     declared: frozenset[str] = frozenset()
     workspace: WorkspaceAccess | None = None
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

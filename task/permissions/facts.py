@@ -1,27 +1,31 @@
 """What a call would touch, from its parsed arguments: URLs, hosts, paths, commands, amounts."""
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import islice
 from posixpath import relpath
-from typing import Any, cast
 
+from task.permissions.arguments import addresses, amounts, command_lines, named_hosts, named_values, sent_length
 from task.permissions.decisions import CallRequest, Effect
+from task.permissions.hosts import host_of, is_unusual, words_of, written_host
 from task.permissions.invocations import Invocation
 from task.permissions.programs import HARMLESS_TARGETS, REACHING, Reading, reading
 from task.permissions.shell import parsed
-from task.permissions.taint import hosts_of, is_dial_file, is_plain, named_values, urls_in, urls_of_text
+from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
-_COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})
-_AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.IGNORECASE)
 _REMOTE = re.compile(r"(?:[\w.-]++@)?+([\w-]++(?:\.[\w-]++)++)(?::.*|/.*)?")
 _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BETWEEN = re.compile(r"[=:,@]")
 _ROOT = re.compile(r"[/~]|\.\.")
 _LONGEST_PATH = 4_096
+FREE_CHARACTERS = 200  # a search this short may leave a conversation that contains text from outside
+# Addresses and files that the conversation knows and that count as nothing: which of them are chosen says something.
+FREE_NAMES, _LONGEST_NAME = 10, 1_000
+_NAME = re.compile(r"[./]\w")
+_IN_PYTHON = frozenset({"execute_code", "python_run"})  # our own, whose code is not a command line
 
 
 class CallFacts:
@@ -40,23 +44,50 @@ class CallFacts:
         return tuple(url for url in found if not is_dial_file(url))
 
     @cached_property
+    def addresses(self) -> tuple[str, ...]:
+        """The words that name a machine under any name, if the call reaches the network and is not too long anyway."""
+        reads = Effect.NETWORK in self.effects and not self.too_long
+        return tuple(dict.fromkeys(addresses(self.request.arguments))) if reads else ()
+
+    @cached_property
     def urls_known(self) -> bool:
-        """Whether every URL (vacuously: none) is plain and occurs in the user's messages or in a result."""
-        return all(is_plain(url) and self.request.context.knows(url) for url in self.urls)
+        """Whether every URL (vacuously: none) is plain and occurs in the user's messages or in a result.
+
+        After text from outside the same holds for every word that names a machine.
+        """
+        context = self.request.context
+        named = self.addresses if context.tainted else ()
+        return all(is_plain(url) and context.knows(url) for url in self.urls) and all(
+            context.knows(word) and not is_unusual(written_host(word)) for word in named
+        )
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of the URLs and of the commands."""
+        """The hosts of the URLs, of other words that name a machine, and of the commands."""
+        named = [] if self.too_long else named_hosts(self.request.arguments)
         found = [host for url in self.urls for host in hosts_of(url)]
+        found += [host_of(word) for word in (*self.addresses, *named)]
         found += [host for command in self.script.invocations for host in _hosts(command)]
         return tuple(dict.fromkeys(host for host in found if host))
 
     @cached_property
+    def _commands(self) -> tuple[str, bool]:
+        # The command lines of a tool that executes or writes, and whether it can run no others.
+        executes = Effect.EXECUTE in self.effects
+        if self.tool in _IN_PYTHON or not (executes or Effect.WRITE in self.effects):
+            return "", not executes or self.effects <= {Effect.EXECUTE} or self.request.workspace is not None
+        lines, whole = command_lines(self.request.arguments, executes=executes)
+        return lines, whole or not (executes or lines)
+
+    @property
     def command(self) -> str:
         """The command line in the arguments of a tool that executes or writes; empty if there is none."""
-        if not self.effects & {Effect.EXECUTE, Effect.WRITE}:
-            return ""
-        return "\n".join(_command_lines(self.request.arguments))
+        return self._commands[0]
+
+    @property
+    def unread(self) -> bool:
+        """Whether the call may run commands that were not recognised in its arguments."""
+        return not self._commands[1]
 
     @cached_property
     def script(self) -> Reading:
@@ -128,13 +159,25 @@ class CallFacts:
     @cached_property
     def amounts(self) -> tuple[str, ...]:
         """The numbers whose name suggests money or a quantity, as `name = number`."""
-        named = named_values(self.request.arguments, kinds=(str, int, float))
-        return tuple(f"{name} = {value}" for name, value in named if _AMOUNTS.search(name) and _is_number(value))
+        return tuple(amounts(self.request.arguments))
 
     @cached_property
     def text_length(self) -> int:
-        """The number of characters in all strings of the arguments."""
-        return sum(len(text) for _, text in named_values(self.request.arguments))
+        """The number of characters that the model chose in the arguments."""
+        return sent_length(self.request.arguments, self.request.names)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the call sends too much, whichever addresses are in it."""
+        return self.text_length > FREE_CHARACTERS + FREE_NAMES * _LONGEST_NAME
+
+    @cached_property
+    def free_text(self) -> int:
+        """The same without the first addresses and names of files that the conversation knows."""
+        words = (word for _, text in named_values(self.request.arguments) for word in words_of(text))
+        names = (word for word in words if _NAME.search(word) and "://" not in word)
+        known = filter(self.request.context.knows, dict.fromkeys([*self.urls, *names]))
+        return self.text_length - sum(map(len, islice(known, FREE_NAMES)))
 
 
 def outside(path: str) -> bool:
@@ -149,17 +192,6 @@ def _is_of_git(path: str) -> bool:
 def _relative(path: str, root: str) -> str:
     within = path == root or path.startswith(f"{root.rstrip('/')}/")
     return relpath(path, root) if within and not {"..", "."}.intersection(path.split("/")) else path
-
-
-def _command_lines(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, item in cast("Mapping[str, Any]", value).items():
-            if name.lower() not in _COMMANDS:
-                yield from _command_lines(item)
-            elif isinstance(item, str):
-                yield item
-            elif isinstance(item, Sequence):
-                yield shlex.join(map(str, cast("Sequence[Any]", item)))
 
 
 def _places(command: Invocation) -> Iterator[str]:
@@ -197,9 +229,3 @@ def _hosts(command: Invocation) -> Iterator[str]:
         remote = _REMOTE.fullmatch(word) if reaching and not urls and not word.startswith("-") else None
         if remote is not None:
             yield remote[1].lower()
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        return re.fullmatch(r"\W?\s?\d[\d.,' ]*\W?", value) is not None
-    return not isinstance(value, bool)

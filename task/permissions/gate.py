@@ -22,7 +22,7 @@ from task.permissions.decisions import (
     WorkspaceAccess,
     refused_by_mode,
 )
-from task.permissions.facts import CallFacts
+from task.permissions.facts import FREE_CHARACTERS, CallFacts
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
 from task.permissions.programs import coverable, prefix_of
@@ -140,7 +140,6 @@ class Grants:
         return cls(clock, _LIST.validate_python(data))
 
 
-FREE_CHARACTERS = 200  # a search this short may leave a conversation that contains text from outside
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 
 
@@ -191,20 +190,21 @@ class PolicyGate:
             return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
             return "this conversation asks before every call that writes, executes or contacts a server"
-        if not rule.command and self.policy.restricts_commands(facts) and not facts.script.complete:
+        unread = facts.unread or not facts.script.complete
+        if unread and not rule.command and self.policy.restricts_commands(facts):
             return "a rule denies commands, and this command line could not be parsed completely"
         return "" if rule.trusted else exposure(facts)
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
         # "Always" covers the tool; for a command its first words, or exactly this one if they are too general.
         prefix = prefix_of(facts.script) if _coverable(facts) else ""
-        scope: Scope = "prefix" if prefix else "call" if facts.command else "tool"
+        scope: Scope = "prefix" if prefix else "call" if facts.command or facts.unread else "tool"
         exact, tainted = exact if scope == "call" else "", facts.request.context.tainted
         return Grant(scope, facts.tool, self.principal, self.conversation, expires, exact, prefix, tainted=tainted)
 
 
 def _coverable(facts: CallFacts) -> bool:
-    return bool(facts.command) and not facts.leaving and coverable(facts.script)
+    return bool(facts.command) and not (facts.unread or facts.leaving) and coverable(facts.script)
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ def exposure(facts: CallFacts) -> str:
         return f"{because}the command would contact another machine, or is known only at run time"
     if not facts.urls_known:
         return f"{because}the model made up the address"
-    if Effect.NETWORK in effects and facts.text_length - sum(map(len, facts.urls)) > FREE_CHARACTERS:
+    if Effect.NETWORK in effects and (facts.too_long or facts.free_text > FREE_CHARACTERS):
         return f"{because}the call would send more than {FREE_CHARACTERS} characters to a server"
     return ""
 

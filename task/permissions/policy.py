@@ -86,6 +86,8 @@ class Rule:
         invocations = facts.script.invocations
         if self.action != "allow":
             return any(is_concerned(invocation, self.command) for invocation in invocations)
+        if facts.unread:
+            return False
         if self.workspace:
             return are_within(facts.script, self.command) and not is_destructive(facts.script)
         known = bool(invocations) and covered(facts.script) and (self.path is not None or not facts.leaving)
@@ -111,7 +113,8 @@ class Policy:
         """Why the call must not run; empty if nothing forbids it."""
         if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
-        if self.commands is not None and facts.command and not are_within(facts.script, self.commands):
+        unlisted = facts.unread or (facts.command and not are_within(facts.script, self.commands or ()))
+        if unlisted and self.commands is not None:
             other, among = other_command(facts.script, self.commands), ", ".join(self.commands)
             reason = f"it is not known or not among the allowed commands ({among})"
             return f"Command '{other}' is not in the allowed commands list: {reason}"

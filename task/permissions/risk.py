@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from task.permissions.arguments import named_values
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings
-from task.permissions.taint import named_values
 
 MOST_DETAILS, DETAIL_CHARS = 12, 200
 SHOWN = 3  # files and hosts in the sentence about the scope
@@ -84,7 +84,7 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield Finding("high", "runs with the network, so it can send what it reads and load what others wrote")
     for host in facts.hosts:
         yield Finding("low", f"host: {host}")
-    if facts.urls and not facts.urls_known:
+    if not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
         yield Finding(level, "the model made this address up: it is in none of your messages and in no result")
     for amount in facts.amounts:

@@ -1,16 +1,20 @@
 """The conversation as the gate sees it: its text from outside, its addresses, and the URLs it vouches for."""
 
+import asyncio
 import html
 import json
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from itertools import chain, islice
+from typing import Any, Self, cast
+from urllib.parse import unquote
 
 from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
+from task.permissions.arguments import addresses, named_values
+from task.permissions.hosts import host_of, is_unusual, written_host
 from task.permissions.names import names_of, own_name
 
 # Browsers and HTTP libraries treat a backslash as a slash, and one slash as two.
@@ -23,7 +27,7 @@ _BEGINS = re.compile(
 )
 _PLAIN = re.compile(
     r"(?:[a-z][a-z0-9+.-]*+://|//)?"
-    r"(?:[a-z0-9_-]++(?:\.[a-z0-9_-]++)*+\.?+|\[[0-9a-f:.]++\])(?::[0-9]{1,5}+)?+"
+    r"(?:[a-z0-9_-]++(?:\.[a-z0-9_-]++)*+|\[[0-9a-f:.]++\])(?::[0-9]{1,5}+)?+"
     r"(?:[/?#](?:[\w.~!$&()*+,;=:@/?#-]|%[0-9a-f]{2})*+)?+",
     re.IGNORECASE,
 )
@@ -39,26 +43,15 @@ _TRAILING = ".,:;!?)]}*_|\"'`>"
 _CLOSING = {'"': '"', "'": "'", "`": "`", "<": ">", "“": "”", "«": "»"}
 _PUNYCODE = re.compile(r"xn--([a-z0-9-]{1,59})")
 _FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
-# What may follow a whole URL: nothing, a blank, a bracket or quotation mark, or the end of a sentence.
-_ENDS = re.compile(r"\Z|[\s#<>\"'`|)\]}*]|[.,:;!?](?:\Z|[\s\"')\]}*])")
+# Marks that no address contains part words. In a word an address may begin behind any mark that could not belong to it,
+# and end at a bracket, an anchor, or the end of a sentence.
+_WORD = re.compile(r"[^\s<>\"'`|]++")
+_STARTS = re.compile(
+    r"(?<![\w+.%/@-])(?=[\w\[/\\])|(?<![\w+.%-])(?=[a-z][a-z0-9+.-]*+:/|(?:v1/)?(?:files|metadata)/)", re.IGNORECASE
+)
+_ENDS = re.compile(r"[#)\]}*]|[.,:;!?](?=\Z|[)\]}*])")
+_ENDS_TRIED, _LONGEST, _ROOM = 3, 4_096, 4  # ends of one start, characters of an address, characters kept for each read
 _ROUNDS = 5  # of percent-encoding and entities inside each other
-
-
-def named_values(value: Any, name: str = "", kinds: type | tuple[type, ...] = str) -> Iterator[tuple[str, Any]]:
-    """Every string in JSON data with the name of its member; member names that are not identifiers count as strings.
-
-    `kinds` adds other types to the strings.
-    """
-    if isinstance(value, kinds):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[Any, Any]", value).items():
-            if not str(key).isidentifier():
-                yield "", str(key)
-            yield from named_values(item, str(key), kinds)
-    elif isinstance(value, Sequence):
-        for item in cast("Sequence[Any]", value):
-            yield from named_values(item, name, kinds)
 
 
 def declared_urls(schema: Any) -> frozenset[str]:
@@ -119,23 +112,15 @@ def is_dial_file(url: str) -> bool:
 def is_plain(url: str) -> bool:
     """Whether all parsers find the same scheme, host and path in the URL.
 
-    Not in one with blanks, quotes, backslashes, invisible characters or a user name, nor with a host beyond ASCII.
+    Not in one with blanks, quotes, backslashes, invisible characters or a user name, nor with a host beyond ASCII or
+    one that is a number in an unusual spelling.
     """
-    if _PLAIN.fullmatch(url) is None:
+    if _PLAIN.fullmatch(url) is None or is_unusual(written_host(url)):
         return False
     if url.isascii():
         return True
     found = _AUTHORITY.match(url)
     return found is not None and found[0].isascii() and unicodedata.is_normalized("NFKC", url)
-
-
-def host_of(url: str) -> str:
-    """The URL's host in lower case; empty if it has none."""
-    text = url.replace("\\", "/")
-    try:
-        return urlsplit(text if "://" in text else f"//{text.lstrip('/')}").hostname or ""
-    except ValueError:
-        return text
 
 
 def hosts_of(url: str) -> tuple[str, ...]:
@@ -184,23 +169,35 @@ def _unpunycoded(label: re.Match[str]) -> str:
         return label[0]
 
 
-def stands_in(url: str, text: str) -> bool:
-    """Whether the text contains this whole URL, not only as a part of a longer one; it may omit `http://`."""
-    if _occurs(url, text, "") or (url.endswith("/") and _occurs(url[:-1], text, "")):
-        return True
-    bare = without_scheme(url) if _SCHEME.match(url) else ""
-    return bool(bare) and _occurs(bare, text, "/@")
+def addresses_in(text: str) -> set[str]:
+    """Every address, name or word that stands in the text as a whole, without the slash at its end.
+
+    Takes linear time and memory; of a text that is made of beginnings, not all are found.
+    """
+    found, room = set[str](), _ROOM * len(text) + _LONGEST
+    for word in dict.fromkeys(_WORD.findall(text)):
+        if word.isalnum():
+            found.add(word)
+            continue
+        ends = [end.start() for end in _ENDS.finditer(word)]
+        for start in (begin.start() for begin in _STARTS.finditer(word)):
+            place = bisect_left(ends, start)
+            for end in (*ends[place : place + _ENDS_TRIED], len(word)):
+                if end - start <= _LONGEST:
+                    found.add(word[start:end].removesuffix("/"))
+                    room -= end - start
+            if room < 0:
+                return found
+    return found
 
 
-def _occurs(url: str, text: str, not_before: str) -> bool:
-    position = text.find(url)
-    while position >= 0:
-        before, after = text[position - 1 : position], text[position + len(url) : position + len(url) + 2]
-        begins = not (before.isalnum() or (before and before in f"+.-_%{not_before}"))
-        if begins and _ENDS.match(after.removeprefix("/")):
-            return True
-        position = text.find(url, position + 1)
-    return False
+def spellings(url: str) -> Iterator[str]:
+    """How a text that vouches for the whole URL may write it; it may omit `http://`."""
+    yield url.removesuffix("/")
+    if _SCHEME.match(url):
+        yield without_scheme(url)
+    else:
+        yield from (f"{scheme}://{url.removesuffix('/')}" for scheme in ("http", "https"))
 
 
 class Origin(StrEnum):
@@ -211,44 +208,71 @@ class Origin(StrEnum):
     OUTSIDE = "outside"
 
 
-DEEPEST = 50  # results that are traced back, one to another, until a URL is found in a message of the user
+LARGE = 200_000  # characters; a conversation beyond it is read off the event loop
+MOST_NAMED = 100  # addresses in a call; what it results in vouches for none if there are more
 
 
 class ContextView:
-    """A conversation as it is now, searched on demand.
+    """A conversation as it is now, also while messages are added to it; its addresses are read once, when needed.
 
     `origins` maps tool names to the origin of their results; results of other tools count as made by code or a model.
     """
 
     def __init__(self, messages: Sequence[Message] = (), origins: Mapping[str, Origin] | None = None) -> None:
-        self._messages = messages
+        self.messages = messages
         self._origins = origins or {}
+        self._texts: dict[str, set[str]] = {}
+        self._clean = 0  # messages at the beginning of which none is from outside
+        self._read = 0  # messages whose addresses are known
+        self._places: dict[str, list[int]] = {}  # of messages of the user and results from outside
+        self._asked: dict[int, str] = {}  # the folded arguments of the calls behind results that may vouch
+        self._calls: dict[str, str] = {}
         self._known: dict[tuple[str, int], bool] = {}
 
-    @cached_property
+    @property
     def tainted(self) -> bool:
         """Whether text from outside is in the conversation: from the web, a file, a server, a picture.
 
         An answer whose tool results are unknown may contain any of it.
         """
-        return any(map(self._foreign, self._messages))
+        return self.tainted_before(len(self.messages))
+
+    def tainted_before(self, place: int) -> bool:
+        """Whether it was in the conversation before the message at `place`."""
+        while self._clean < place and not self._foreign(self.messages[self._clean]):
+            self._clean += 1
+        return self._clean < place
 
     def tainted_beyond(self, tool: str) -> bool:
         """Whether text from outside is in the conversation, apart from the results of `tool`."""
         names = names_of(tool)
-        return any(self._foreign(message) for message in self._messages if message.name not in names)
+        return any(self._foreign(message) for message in self.messages if message.name not in names)
 
-    def knows(self, url: str) -> bool:
+    def over(self, messages: Sequence[Message]) -> Self:
+        """The view of another conversation of the same tools; a text that both have is not read again."""
+        other = type(self)(messages, self._origins)
+        other._texts = self._texts
+        return other
+
+    async def prepare(self) -> None:
+        """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
+        if sum(len(message.text()) for message in self.messages) > LARGE:
+            await asyncio.to_thread(self._read_up_to, len(self.messages))
+
+    def knows(self, url: str, before: int | None = None) -> bool:
         """Whether the whole URL occurs in a message of the user or in a result that only the outside can have made.
 
         A result that repeats the arguments of its call, or was read from an address that only the model named, would
-        let the model vouch for its own URL; so would one whose call's arguments are not there in full.
+        let the model vouch for its own URL; so would one whose call's arguments are not there in full. Only messages
+        in front of the one at `before` count.
         """
-        return self._known_before(url, len(self._messages), DEEPEST)
+        end = len(self.messages) if before is None else before
+        self._read_up_to(end)
+        return self._known_before(url, end)
 
     def text_beside(self, call: ToolCall) -> str:
         """The text of the model's message that contains the call."""
-        for message in reversed(self._messages):
+        for message in reversed(self.messages):
             if any(call.id == made.id for made in message.tool_calls):
                 return message.text()
         return ""
@@ -266,45 +290,40 @@ class ContextView:
             return False
         return any(part.get("type") == "image_url" for part in message.content)
 
-    def _known_before(self, url: str, place: int, depth: int) -> bool:
-        if (url, place) not in self._known:
-            part = without_scheme(url)
-            # A file counts only if the user has named it: the model's own code may have made any other.
-            sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
+    def _read_up_to(self, end: int) -> None:
+        for place in range(self._read, end):
+            message = self.messages[place]
+            self._calls |= {call.id: call.function.arguments for call in message.tool_calls}
+            outside = message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE
+            if message.role is Role.USER or (outside and self._is_sourced(place)):
+                text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0]
+                if text not in self._texts:
+                    self._texts[text] = addresses_in(text)
+                for address in self._texts[text]:
+                    self._places.setdefault(address, []).append(place)
+        self._read = max(self._read, end)
 
-            def names(message: Message) -> bool:
-                text = message.text() if message.role is Role.TOOL else message.text().partition(SHOWN_AGAIN)[0]
-                return part in text and stands_in(url, text)
-
-            self._known[url, place] = any(
-                self._messages[earlier].role in sources
-                and names(self._messages[earlier])
-                and self._vouches(earlier, url, depth)
-                for earlier in range(place - 1, -1, -1)
-            )
-        return self._known[url, place]
-
-    def _vouches(self, place: int, url: str, depth: int) -> bool:
-        message = self._messages[place]
-        if message.role is Role.USER:
-            return True
-        if self._origin(message.name) is not Origin.OUTSIDE or not depth:
-            return False
-        asked = self._arguments(place)
-        sought = folded(without_scheme(url))
-        if any(sought in folded(text) or CUT in text for _, text in named_values(asked)):
-            return False
-        return all(
-            (is_dial_file(named) or is_plain(named)) and self._known_before(named, place, depth - 1)
-            for named in urls_in(asked)
-        )
-
-    def _arguments(self, place: int) -> Any:
-        # Those of the call that the tool message at `place` answers.
-        answered = self._messages[place].tool_call_id
-        made = (call for message in reversed(self._messages[:place]) for call in message.tool_calls)
-        text = next((call.function.arguments for call in made if call.id == answered), '""')
+    def _is_sourced(self, place: int) -> bool:
+        # Whether the call behind the result at `place` is there in full, and named no address of the model's own.
+        raw = self._calls.get(self.messages[place].tool_call_id or "", "")
         try:
-            return json.loads(text)
+            asked = json.loads(raw)
         except ValueError:
-            return text
+            asked = raw
+        self._asked[place] = folded("\n".join(text for _, text in named_values(asked)))
+        named = list(islice(chain(urls_in(asked), addresses(asked)), MOST_NAMED + 1))
+        return CUT not in raw and len(named) <= MOST_NAMED and all(self._known_before(one, place) for one in named)
+
+    def _known_before(self, url: str, end: int) -> bool:
+        if (url, end) not in self._known:
+            sought = folded(without_scheme(url))
+            places = {place for spelled in spellings(url) for place in self._places.get(spelled, ()) if place < end}
+
+            def vouches(place: int) -> bool:
+                if self.messages[place].role is Role.USER:
+                    return True
+                # A file counts only if the user has named it: the model's own code may have made any other.
+                return not is_dial_file(url) and sought not in self._asked[place]
+
+            self._known[url, end] = any(map(vouches, places))
+        return self._known[url, end]

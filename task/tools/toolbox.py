@@ -18,7 +18,7 @@ from task.errors import ArgumentsError, SettingsError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor, StageSink
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
-from task.permissions.taint import ContextView, Origin
+from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
 from task.tools.base import Alias, BaseTool, ToolNames, split_brief
 from task.tools.models import Caller, ToolCallParams
@@ -104,7 +104,7 @@ class Toolbox:
     of tools that write ask the model for the purpose of a call, for the user who approves it.
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
-    once. `repeats` are those of the whole run, where this is not its first turn.
+    once. `repeats` are those of the whole run, where this is not its first turn, `context` the view of its messages.
     """
 
     tools: Sequence[BaseTool]
@@ -115,15 +115,14 @@ class Toolbox:
     aliases: Sequence[Alias] = ()
     sources: Sources = field(default_factory=Sources)
     repeats: RepeatGuard = field(default_factory=RepeatGuard)
+    context: ContextView = field(default_factory=ContextView)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
     _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
-    _origins: dict[str, Origin] = field(init=False)
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
     def __post_init__(self) -> None:
         self._by_name = named(self.tools)
-        self._origins = {tool.name: tool.origin for tool in self.tools}
         self.names = ToolNames(self._by_name, self.aliases)
 
     def schemas(self) -> list[dict[str, Any]]:
@@ -136,8 +135,10 @@ class Toolbox:
         return self._schemas
 
     def view(self, messages: Sequence[Message]) -> ContextView:
-        """The conversation as the gate sees it, with the origin of each tool's results."""
-        return ContextView(messages, self._origins)
+        """The conversation as the gate sees it, with the origin of each tool's results; one view while it grows."""
+        if self.context.messages is not messages:
+            self.context = ContextView(messages, {tool.name: tool.origin for tool in self.tools})
+        return self.context
 
     async def call_all(
         self,
@@ -195,7 +196,8 @@ class Toolbox:
             message = _failed(call, choice, str(error))
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
         effects, workspace = await tool.effects_now(), tool.workspace_access(arguments)
-        request = CallRequest(call, arguments, effects, step.context, brief, tool.declared_urls, workspace)
+        names = frozenset(tool.parameters.get("properties", ()))
+        request = CallRequest(call, arguments, effects, step.context, brief, tool.declared_urls, workspace, names)
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)

@@ -343,7 +343,8 @@ async def test_the_configuration_offers_and_chooses_model_and_temperature(tmp_pa
     assert MODEL in properties["model"]["enum"]
     assert properties["starter"]["dial:widget"] == "buttons"
     assert (answer.content, p.upstream.requests[0].body["temperature"]) == ("Hello.", 0.5)
-    assert answer.state == {TOOL_CALL_HISTORY_KEY: []}
+    assert answer.state is not None
+    assert (answer.state.keys(), answer.state[TOOL_CALL_HISTORY_KEY]) == ({TOOL_CALL_HISTORY_KEY, "signature"}, [])
 
 
 @pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")

@@ -38,7 +38,8 @@ def request(
     **arguments: Any,
 ) -> CallRequest:
     call = ToolCall(call_id, FunctionCall(name, json.dumps(arguments)))
-    return CallRequest(call, arguments, effects, ContextView(messages, ORIGINS), brief or Brief())
+    names = frozenset(arguments)  # all that a schema declares
+    return CallRequest(call, arguments, effects, ContextView(messages, ORIGINS), brief or Brief(), names=names)
 
 
 def facts(name: str, effects: frozenset[Effect], messages: Sequence[Message] = (), /, **arguments: Any) -> CallFacts:

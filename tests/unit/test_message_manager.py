@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 
 from task.conversation.message_manager import MessageManager
-from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
+from task.conversation.messages import (
+    Attachment,
+    FunctionCall,
+    Message,
+    Role,
+    ToolCall,
+    assistant,
+    message_from,
+    tool_message,
+    user,
+)
 from task.conversation.pruning import EARLIER, HEADER, digest, message_tokens, summary, text_tokens
 from task.errors import ConfigError, FrameworkError
+from task.permissions.taint import ContextView, Origin
 from tests.support.upstream_rules import fault_of
 
 
@@ -212,3 +223,28 @@ def test_a_wrong_configuration_names_its_key(config: dict[str, Any], says: str) 
     with pytest.raises(ConfigError) as caught:
         MessageManager(config)
     assert says in str(caught.value)
+
+
+@pytest.mark.fault("taint: results from outside that pruning drops, or a history that is saved and read again")
+@pytest.mark.parametrize("strategy", ["remove_oldest", "summarize"])
+@pytest.mark.parametrize("system_prompt", ["", "You help."])
+def test_what_is_pruned_leaves_a_mark_that_lasts(strategy: str, system_prompt: str) -> None:
+    def tainted(made: MessageManager) -> bool:
+        restored = [message_from(item.as_stored()) for item in made.conversation() if item.role is not Role.SYSTEM]
+        return ContextView(restored, {"look": Origin.OUTSIDE}).tainted
+
+    config = {"max_length": 6, "pruning_strategy": strategy}
+    made = manager("a", "b", "c", "d", "e", "f", config=config)
+    assert not tainted(made)
+    made = manager(config=config)
+    if system_prompt:
+        made.add_system_message(system_prompt)
+    made.add_user_message("Look")
+    made.add_tool_result_message("look", "seen", "call-1")
+    for text in "abcdefghijklmnop":
+        made.add_user_message(f"ask {text}")
+        made.add_assistant_message(f"say {text}")
+        again = MessageManager(config)
+        again.deserialize(json.loads(json.dumps(made.serialize())))
+        assert (tainted(made), tainted(again)) == (True, True)
+    assert not any("seen" in text for text in texts(made))

@@ -107,7 +107,7 @@ async def test_the_latest_pictures_of_answers_are_shown_again(sizes: dict[int, i
         Incoming(Role.USER, "Which is best?"),
     ]  # fmt: skip
     files = SizedFiles({f"files/b/{number}.png": size for number, size in sizes.items()})
-    messages = conversation(incoming, {}, decision_of)
+    messages = conversation(incoming, {}, decision_of, StateSeal(b"k").no_tools)
     seen = await with_pictures(messages, files, "key", None, fetched=True)
     parts = [seen[place].content for place in (2, 4)]
     urls = [
@@ -135,7 +135,7 @@ def test_a_conversation_is_the_past_turns_with_their_tools_and_the_question_with
         Incoming(Role.USER, [part], attachments=(forged,)),
     ]
     turns = {1: TurnState((assistant(None, [call]), tool_message(call, "4")))}
-    *messages, question = conversation(incoming, turns, decision_of)
+    *messages, question = conversation(incoming, turns, decision_of, StateSeal(b"k").no_tools)
     assert [message.text() for message in messages] == ["2+2?", "", "4", "It is 4."]
     assert isinstance(question.content, list)
     assert question.content[0] == part

@@ -11,7 +11,7 @@ from task.documents.html import letters
 from task.documents.xlsx import shown_as
 from task.llm.text_calls import OfferedTools, TextScanner
 from task.output.charts import _inert
-from task.permissions.facts import _is_number
+from task.permissions.arguments import is_number
 from task.permissions.icerc import Brief, _numbers
 from task.permissions.taint import folded, is_plain, urls_of_text
 from task.search.answers import _parted, _renumbered, literal, markers, statements, without_markers
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "brief, marks": (Brief.read, "", "\n*#> -", "x"),
     "brief, headings": (Brief.read, "", "intent ", ""),
     "numbers": (_numbers, "", "1,", "a"),
-    "amount": (_is_number, "", "1'", "x"),
+    "amount": (is_number, "", "1'", "x"),
     "URLs, schemes": (lambda text: list(urls_of_text(text)), "", "a+", "://"),
     "URLs, many": (lambda text: list(urls_of_text(text)), "", "'a://", ""),
     "plain URL": (is_plain, "https://", "a.", "/ "),

@@ -1,0 +1,118 @@
+"""The arguments of a call: every value with its name, the commands and addresses among them, and how much they say."""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from task.permissions.hosts import is_address, words_of
+
+_COMMAND = re.compile(
+    r"\w*command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments", re.I
+)
+_WORDS = frozenset({"args", "argv", "arguments"})
+_VAGUE = frozenset({"code", "program", "run"})
+# What may stand beside a command and is not one.
+_BESIDE = frozenset({"cwd", "dir", "directory", "workdir", "working_dir", "working_directory", "timeout", "seconds"})
+_AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.I)
+_IS_NUMBER = re.compile(r"\W?\s?\d[\d.,' ]*\W?")
+# Queries, parts of data, codes and names of users: no tool takes these for an address.
+_NO_PLACE = re.compile(
+    r"(?:\A|_)(?:q|query|search|[jsc]ql|filter|fields?|columns?|sort|order_by|projection|selector|labels?|key"
+    r"|indicator|metric|symbols?|ticker|user(?:name)?)\Z",
+    re.I,
+)
+_NUMBERED = re.compile(r"ids?\Z|time|date|since|until|ts\Z|number", re.I)  # records and moments
+_HOST = re.compile(r"host|server|target|domain|node|peer|proxy|gateway|remote|upstream|ip\Z|\Aip", re.I)
+_FILE = re.compile(r"path|file|folder|dir\Z", re.I)
+_ENDINGS = (".cc", ".java", ".md", ".ml", ".pl", ".pm", ".ps", ".py", ".rs", ".sh", ".so", ".tf", ".zip")  # and domains
+_ADDRESS_LIKE = re.compile(r"[.:/\\@%]|[0-9]{8}|0x|localhost|[^\x00-\x7f]", re.I)
+
+
+def named_values(value: Any, kinds: type | tuple[type, ...] = str) -> Iterator[tuple[str, Any]]:
+    """Every string in JSON data with the name of its member; names that are not identifiers count as strings beside it.
+
+    `kinds` adds other types to the strings. Deep data needs no deep stack.
+    """
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, kinds):
+            yield name, value
+        elif isinstance(value, Mapping):
+            for key, item in reversed(list(cast("Mapping[Any, Any]", value).items())):
+                waiting.append((str(key), item))
+                if not str(key).isidentifier():
+                    waiting.append((name, str(key)))
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            waiting += [(name, item) for item in reversed(cast("Sequence[Any]", value))]
+
+
+def sent_length(arguments: Mapping[str, Any], declared: Collection[str]) -> int:
+    """How many characters the model chose in the arguments, as they are sent.
+
+    Numbers and names of members count as text does; the names of arguments that the tool's schema declares do not.
+    """
+    names = sum(len(name) for name in arguments if name not in declared)
+    texts = (value if isinstance(value, str) else _compact_json(value) for value in arguments.values())
+    return names + sum(map(len, texts))
+
+
+_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+
+
+def amounts(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """The numbers whose name suggests money or a quantity, as `name = number`."""
+    for name, value in named_values(arguments, (str, int, float)):
+        if _AMOUNTS.search(name) and is_number(value):
+            yield f"{name} = {value}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is a number, or a text that is one with a mark at either end."""
+    if isinstance(value, str):
+        return _IS_NUMBER.fullmatch(value) is not None
+    return not isinstance(value, bool)
+
+
+def addresses(arguments: Any) -> Iterator[str]:
+    """The words in the arguments that name a machine, whatever the argument is called.
+
+    Not in queries, nor the name of a source file where a path is expected.
+    """
+    for name, text in named_values(arguments):
+        if _ADDRESS_LIKE.search(text) and not _NO_PLACE.search(name):
+            endings, numbered = _ENDINGS if _FILE.search(name) else (), _NUMBERED.search(name) is not None
+            words = (word for word in words_of(text) if not (word.endswith(endings) or (numbered and word.isdecimal())))
+            yield from filter(is_address, words)
+
+
+def named_hosts(arguments: Any) -> Iterator[str]:
+    """The values that are one word, or a number, under a name such as `server` or `target`."""
+    for name, value in named_values(arguments, (str, int)):
+        if _HOST.search(name) and len(words := str(value).split(maxsplit=1)) == 1:
+            yield words[0]
+
+
+def command_lines(arguments: Any, *, executes: bool) -> tuple[str, bool]:
+    """The command lines in the arguments, and whether they are known to be all that could run.
+
+    One text is a line, a list is one or several. Of anything else, such as a program beside its arguments, the texts
+    are read as one line and each by itself. Unless the tool `executes`, one word alone may stand for a country.
+    """
+    found, texts, whole = set[str](), list[str](), True
+    for name, value in named_values(arguments, (str, int, float)):
+        if _COMMAND.fullmatch(name) and not isinstance(value, bool):
+            found.add(name)
+            texts.append(str(value))
+        elif isinstance(value, str):
+            whole = whole and (not value or name in _BESIDE)
+    blanks = [" " in text.strip() for text in texts]
+    if len(texts) < 2:
+        return "".join(texts) if executes or any(blanks) or not _VAGUE.issuperset(found) else "", whole
+    if len(found) == 1 and blanks[0]:  # no program is called so
+        return "\n".join(texts), whole
+    if found < _WORDS or (len(found) == 1 and not any(blanks) and not any(name.endswith("s") for name in found)):
+        return shlex.join(texts), whole
+    return "\n".join([" ".join(texts), *texts]), False
