@@ -9,7 +9,8 @@ import orjson
 from task.conversation.messages import Message, Role, system
 from task.llm.base import ModelOptions
 
-_DEPTH = 12  # of a schema
+_DEPTH, _PARTS = 12, 1000  # of a schema
+_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _KINDS: Mapping[str, Any] = {  # what servers can read; anything else there would make one refuse the whole request
     "type": (str, list),
     "description": str,
@@ -19,12 +20,29 @@ _KINDS: Mapping[str, Any] = {  # what servers can read; anything else there woul
     "anyOf": list,
     "oneOf": list,
     "properties": dict,
+    "additionalProperties": (dict, bool),
+}
+_SIMPLE = ("type", "description", "enum", "required")
+# What else can be checked in time that grows with the value only: not a pattern, and nothing that is compared in pairs.
+_PLAIN: Mapping[str, Any] = {
+    **dict.fromkeys(("title", "format"), str),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), int),
+    "default": object,
 }
 
 
 def simple_schema(schema: Any) -> dict[str, Any]:
     """The schema with its references and `allOf` put in their place; defaults become part of descriptions."""
     return _Schemas(schema).simple(schema)
+
+
+def plain_schema(schema: Any) -> dict[str, Any]:
+    """The schema of a stranger in keywords that are safe to check: a positive list, its references put in their place.
+
+    What it does not understand, and what comes after its bounds, may be anything.
+    """
+    return _Schemas(schema, (*_SIMPLE, *_PLAIN)).simple(schema)
 
 
 def wanted_schema(options: ModelOptions) -> dict[str, Any] | None:
@@ -56,27 +74,36 @@ class _Schemas:
     the toolbox checks arguments against the whole schema.
     """
 
-    root: Mapping[str, Any]
-    left: int = 1000
+    root: Any
+    kept: Sequence[str] = _SIMPLE
+    left: int = _PARTS
 
     def simple(self, schema: Any, within: tuple[str, ...] = (), depth: int = _DEPTH) -> dict[str, Any]:
-        self.left -= 1
-        if not depth or self.left < 0:
+        if self.left < 0:
             return {}
         shape, within = self._resolved(schema, within, depth)
-        shape = {key: value for key, value in shape.items() if isinstance(value, _KINDS.get(key, object))}
+        kinds = {**_PLAIN, **_KINDS}
+        shape = {key: value for key, value in shape.items() if isinstance(value, kinds.get(key, object))}
+        if not _TYPES.issuperset(map(str, [kind] if isinstance(kind := shape.get("type"), str) else kind or ())):
+            del shape["type"]
 
         def inner(part: Any) -> dict[str, Any]:
             return self.simple(part, within, depth - 1)
 
-        simple = {key: shape[key] for key in ("type", "description", "enum", "required") if shape.get(key)}
+        # Of the others, falsy values count: `"minimum": 0`.
+        simple = {key: shape[key] for key in self.kept if key in shape and (shape[key] or key in _PLAIN)}
         if "const" in shape:
             simple["enum"] = [shape["const"]]
-        if "default" in shape:
+        if "required" in simple:
+            simple["required"] = [*dict.fromkeys(map(str, simple["required"]))]
+        if "default" in shape and "default" not in self.kept:
             default = f"Default: {orjson.dumps(shape['default']).decode()}."
             simple["description"] = f"{simple.get('description', '')} {default}".lstrip()
         if "items" in shape:
             simple["items"] = inner(shape["items"])
+        if "additionalProperties" in shape and "default" in self.kept:
+            more = shape["additionalProperties"]
+            simple["additionalProperties"] = more if isinstance(more, bool) else inner(more)
         if options := _array(shape.get("anyOf") or shape.get("oneOf")):
             simple["anyOf"] = [inner(option) for option in options]
         if properties := _object(shape.get("properties")):
@@ -85,14 +112,15 @@ class _Schemas:
 
     def _resolved(self, schema: Any, within: tuple[str, ...], depth: int) -> tuple[dict[str, Any], tuple[str, ...]]:
         # The schema with what it refers to and all its `allOf`, and the references that led there.
-        if not depth:
+        self.left -= 1
+        if not depth or self.left < 0:
             return {}, within
         shape = dict(_object(schema))
         if (reference := shape.pop("$ref", None)) is not None:
             if reference in within:
                 return {}, within
             target: Any = self.root
-            for key in filter(None, str(reference).removeprefix("#").split("/")):
+            for key in filter(None, str(reference).removeprefix("#").split("/", _DEPTH)):
                 target = _object(target).get(key)
             referred, within = self._resolved(target, (*within, reference), depth - 1)
             shape = {**referred, **shape}
@@ -101,6 +129,7 @@ class _Schemas:
             properties = {**_object(found.get("properties")), **_object(shape.get("properties"))}
             required = [*_array(shape.get("required")), *_array(found.get("required"))]
             shape = {**found, **shape, "properties": properties, "required": required}
+            self.left -= len(properties) + len(required)  # which were copied
         return shape, within
 
 

@@ -131,7 +131,7 @@ class BaseTool(ABC):
             raise ArgumentsError(f"{call.problem} Send the arguments of {self.name} again.")
         try:
             arguments = json.loads(call.function.arguments or "{}")
-        except json.JSONDecodeError as fault:
+        except (json.JSONDecodeError, RecursionError) as fault:
             raise ArgumentsError(
                 f"The arguments of {self.name} are not valid JSON: {fault}. Send them again."
             ) from fault

@@ -15,6 +15,7 @@ from task.errors import ToolError
 from task.tools.mcp.connection import CallIdentity
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from task.tools.models import Caller
@@ -247,6 +248,24 @@ async def test_a_kept_list_still_sends_arguments_as_headers_and_lets_every_resul
     assert answers == ["mild"] * 3
     assert [headers["Mcp-Param-Place"] for headers in calls] == ["Quillhaven"] * 3
     assert [request["method"] for request in seen].count("tools/list") == 1
+
+
+@pytest.mark.fault("mcp: a schema made to be checked for ever")
+@pytest.mark.parametrize("older", [False, True], ids=["today", "older"])
+async def test_the_patterns_of_a_server_are_run_neither_on_arguments_nor_on_results(older: bool) -> None:
+    endless = "a" * 40 + "!"
+    shape = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    results = {
+        "tools/list": listed("match", inputSchema=shape, outputSchema=shape),
+        "tools/call": {"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": endless}},
+    }
+    async with raw_server(results, older=older) as url:
+        hub = MCPHub([ServerSpec("it", url)])
+        (tool,) = await hub.tools_at(url)
+        assert tool.checked({"a": endless}) == {"a": endless}
+        assert isinstance(tool, MCPTool)
+        assert await tool.client.call_tool("match", {"a": endless}) == "done"
+        await hub.close()
 
 
 async def test_an_unrequested_cancellation_is_a_lost_connection() -> None:

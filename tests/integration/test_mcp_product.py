@@ -203,17 +203,21 @@ async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_
 
 @pytest.mark.fault("mcp: names that models may not use, and names that clash")
 @pytest.mark.fault("mcp: a schema that points elsewhere")
-async def test_odd_names_are_offered_and_called_but_not_schemas_that_cannot_be_trusted(tmp_path: Path) -> None:
+async def test_odd_names_and_schemas_that_point_elsewhere_are_offered_but_not_large_ones(
+    tmp_path: Path,
+) -> None:
     offered = listed("search files!", "calculator", "x" * 80, annotations=READS)["tools"]
-    for shape in ({"$ref": "http://127.0.0.1:9/schema.json"}, {"properties": {"a": {"type": 7}}}):
-        offered.append({"name": f"bad{len(offered)}", "inputSchema": {"type": "object", **shape}})
+    elsewhere = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}}
+    offered.append({"name": "elsewhere", "inputSchema": elsewhere, "annotations": READS})
+    large = {"type": "object", "properties": {"a": {"enum": ["x" * 100_000]}}}
+    offered.append({"name": "bad", "inputSchema": large})
     calls: list[str] = []
 
     def call(parameters: dict[str, object]) -> dict[str, object]:
         calls.append(str(parameters["name"]))
         return {"content": [{"type": "text", "text": "found"}]}
 
-    turns = [wants("search_files"), wants("odd_calculator"), says("Done.")]
+    turns = [wants("search_files"), wants("odd_calculator"), wants("elsewhere", a=[1]), says("Done.")]
     async with (
         raw_server({"tools/list": {"tools": offered}, "tools/call": call}) as odd,
         raw_server({"tools/list": {"tools": [{"name": "bad", "inputSchema": {"type": 7}}]}}) as broken,
@@ -223,7 +227,7 @@ async def test_odd_names_are_offered_and_called_but_not_schemas_that_cannot_be_t
     ):
         await p.reader.ask("Look")
     names = p.upstream.requests[0].tools
-    assert calls == ["search files!", "calculator"]
+    assert calls == ["search files!", "calculator", "elsewhere"]
     assert {"search_files", "odd_calculator", "calculator"} <= set(names)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
     assert len(names) == len(set(names))

@@ -18,6 +18,7 @@ from task.llm.scripted import says, wants
 from task.llm.transport import Retries, new_session
 from tests.support.mcp_processes import ServerProcess
 from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, raw, refusal, scripted_peer
+from tests.support.schemas import ALL_OF_BOMB
 from tests.support.upstream import openai_upstream
 
 QUESTION = [system("You are brief."), user("What is 25 * 47?")]
@@ -187,8 +188,9 @@ async def test_schemas_keep_their_meaning_in_the_keywords_ollama_reads(peer: Oll
          "$defs": {f"D{n}": {"properties": {f"q{m}": {"$ref": f"#/$defs/D{m}"} for m in range(30)}}
                    for n in range(30)}},
         reduce(lambda inner, _: {"properties": {"a": inner}}, range(3000), {}),
+        ALL_OF_BOMB,
     ],
-    ids=["itself", "itself in allOf", "a circle", "nowhere", "wrong kinds", "everything in everything", "deep"],
+    ids=["itself", "itself in allOf", "circle", "nowhere", "wrong kinds", "everything", "deep", "allOf bomb"],
 )  # fmt: skip
 async def test_no_schema_makes_a_request_endless(
     peer: OllamaPeer, server: OllamaServer, schema: dict[str, Any]

@@ -32,16 +32,25 @@ async def hang(_: web.Request) -> web.Response:
 
 @asynccontextmanager
 async def raw_server(
-    results: Results, requests: list[dict[str, Any]] | None = None, headers: Mapping[str, str] | None = None
+    results: Results,
+    requests: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    older: bool = False,
 ) -> AsyncGenerator[str]:
     """A server of today's protocol that answers each method with `results[method]`, a result or a function (it may
-    be async) of the request's parameters; `headers` come with each answer."""
+    be async) of the request's parameters; `headers` come with each answer. `older`: of the former protocol only."""
     known: Results = {"server/discover": {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}, **results}
+    server = {"serverInfo": {"name": "older", "version": "1"}, "capabilities": {"tools": {}}}
+    if older:
+        known = {"initialize": {**server, "protocolVersion": "2025-06-18"}, **results}
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         if requests is not None:
             requests.append({"headers": dict(request.headers), **asked})
+        if older and asked["method"] not in known:
+            return web.Response(status=202 if "id" not in asked else 400)
         result = known[asked["method"]]
         given: Any = result(asked.get("params") or {}) if callable(result) else result
         given = await given if inspect.isawaitable(given) else given

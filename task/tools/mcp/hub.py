@@ -22,7 +22,7 @@ from task.tools.base import BaseTool
 from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
-from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
+from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
 
@@ -200,12 +200,13 @@ class _Server:
                 logger.warning("a stored list of tools is damaged and was not used")
         offered = await self._client.get_tools(identity=identity)
         wanted = [tool for tool in offered if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
-        tools = [model for tool in wanted if (model := usable(tool)) is not None]
-        if len(tools) < len(wanted):
-            logger.warning("%s: %d tools have schemas that cannot be used", spec.name, len(wanted) - len(tools))
+        found = await asyncio.to_thread(lambda: [(tool.name, usable(tool)) for tool in wanted[:MAX_TOOLS]])
+        if refused := [fit(name) for name, model in found if model is None]:
+            logger.warning("%s: not offered, for their schemas are too large: %s", spec.name, ", ".join(refused))
+        tools = [model for _, model in found if model is not None]
         if redis is not None:
-            await redis.put_listing(key, _LIST.dump_json(tools[:MAX_TOOLS]), seconds)
-        return tools[:MAX_TOOLS], 0.0
+            await redis.put_listing(key, _LIST.dump_json(tools), seconds)
+        return tools, 0.0
 
 
 class _Catalogue:

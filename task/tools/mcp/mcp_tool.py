@@ -1,7 +1,9 @@
 """MCPTool: one tool of an MCP server, as a tool of the agent."""
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any, cast
 
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
@@ -17,6 +19,7 @@ from task.tools.models import Effect, ToolCallParams
 READS = frozenset({Effect.READ, Effect.NETWORK})
 MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
+MAX_CHECKS = 20_000
 MAX_SOURCES = 50
 MAX_SUMMARY_CHARS = 600
 _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
@@ -50,6 +53,11 @@ class MCPTool(BaseTool):
         )
         self._files = files
         self._forward_key = forward_key
+
+    def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
+        parts = json.dumps(self.parameters).count("{")
+        return super().checked(arguments) if _values(arguments) * parts <= MAX_CHECKS else arguments
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
@@ -99,6 +107,12 @@ class MCPTool(BaseTool):
             raise ToolError("there is nowhere to keep files")
         url = await self._files.upload(file.name, content, file.mime_type, api_key)
         return Attachment(file.mime_type, file.name, url=url)
+
+
+def _values(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 1
+    return 1 + sum(map(_values, cast("dict[str, Any]", value).values() if isinstance(value, dict) else value))
 
 
 def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment]]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from task.llm.schemas import plain_schema
 
 if TYPE_CHECKING:
     import mcp.types as wire
 
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 8_000
+LONGEST_SCHEMA = 100_000  # characters of JSON
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
@@ -61,31 +65,13 @@ def fit(name: str, *, digest: bool = False) -> str:
 
 
 def usable(tool: MCPToolModel) -> MCPToolModel | None:
-    """The tool with a description of bounded length, or None if its schema is not safe."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    schema = tool.parameters
-    # The validator would fetch a reference to another document, wherever it points.
-    if schema.get("type", "object") != "object" or any(not ref.startswith("#") for ref in _references(schema)):
-        return None
+    """The tool with a description of bounded length and a schema that is safe to check; None if that is too large."""
     try:
-        Draft202012Validator.check_schema(schema)
-    except (SchemaError, RecursionError):
+        if len(json.dumps(tool.parameters)) > LONGEST_SCHEMA:
+            return None
+        parameters = {"properties": {}, **plain_schema(tool.parameters), "type": "object"}
+        if len(json.dumps(parameters)) > LONGEST_SCHEMA:
+            return None
+    except RecursionError:
         return None
-    parameters = {"properties": {}, **schema, "type": "object"}
     return replace(tool, description=tool.description[:LONGEST_DESCRIPTION], parameters=parameters)
-
-
-def _references(node: Any, depth: int = 0) -> Iterator[str]:
-    if depth > 60:
-        yield "too deep"
-    elif isinstance(node, dict):
-        for key, value in cast("dict[str, Any]", node).items():
-            if key in ("$ref", "$dynamicRef", "$schema", "$id") and isinstance(value, str):
-                yield "#" if key == "$schema" else value
-            else:
-                yield from _references(value, depth + 1)
-    elif isinstance(node, list):
-        for item in cast("list[Any]", node):
-            yield from _references(item, depth + 1)
