@@ -8,13 +8,28 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp.server.auth.provider import AccessToken
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 AGENT = "agent"
+META_DOMAIN = "dial-general-purpose-agent"
+PRINCIPAL = f"{META_DOMAIN}/principal"
 SCOPE = "tools"
 CORE_VARIABLE = "DIAL_ENDPOINT"
 _SECONDS = 5.0
+
+
+def identity_of(request: Any) -> str:
+    """Who sent the request: the agent, or a person through Core."""
+    user = getattr(request, "user", None)
+    return user.access_token.client_id if user else AGENT
+
+
+def principal_of(identity: str, meta: Mapping[str, Any]) -> str:
+    """For whom a call is made; only the agent may name a principal, another caller is its own."""
+    return str(meta.get(PRINCIPAL) or "") if identity == AGENT else identity
 
 
 class Callers:

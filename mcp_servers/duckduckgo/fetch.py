@@ -10,7 +10,7 @@ import httpx2
 
 from mcp_servers.duckduckgo.decoding import ACCEPTED, Unreadable, bounded
 from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_url
-from mcp_servers.duckduckgo.limits import Busy, Clock, Kept, RateLimit
+from mcp_servers.duckduckgo.limits import Busy, Clock, Kept, Places, RateLimit
 from mcp_servers.duckduckgo.reading import PageReader, ReadingLimits
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class PageFetcher:
         self,
         transport: GuardedTransport | None = None,
         *,
-        per_minute: int = 20,
+        per_minute: int = 30,
         seconds: float = FETCH_SECONDS,
         max_bytes: int = MAX_BYTES,
         reading: ReadingLimits | None = None,
@@ -66,11 +66,11 @@ class PageFetcher:
         self._seconds = seconds
         self._max_bytes = max_bytes
         self._rate = RateLimit(per_minute, clock)
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._places = Places(AT_ONCE)
         self._reader = PageReader(reading)
         self.kept: Kept[Page] = Kept(KEPT_PAGES, KEPT_SECONDS, clock)
 
-    async def page(self, url: str) -> Page:
+    async def page(self, url: str, principal: str = "") -> Page:
         """The page's text, kept for ten minutes so that its later pieces cost nothing.
 
         Raises:
@@ -79,16 +79,16 @@ class PageFetcher:
         address = url.strip().partition("#")[0]
         if len(address) > LONGEST_URL:
             raise FetchFailed(f"The address is longer than {LONGEST_URL} characters.")
-        return await self.kept.get(address, lambda: self._fetched(address))
+        return await self.kept.get(address, lambda: self._fetched(address, principal))
 
     async def close(self) -> None:
         if self._transport is not None:
             await self._transport.aclose()
 
-    async def _fetched(self, url: str) -> Page:
+    async def _fetched(self, url: str, principal: str) -> Page:
         try:
-            self._rate.take()
-            async with self._slots:
+            self._rate.take(principal)
+            async with self._places.taken(principal):
                 body = await self._body(url)
                 found = await self._reader.read(body.content, body.kind, body.charset)
         except Busy as busy:

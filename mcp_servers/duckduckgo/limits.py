@@ -4,9 +4,11 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
@@ -24,24 +26,41 @@ class Busy(Exception):
 
 @dataclass
 class RateLimit:
-    """So many requests a minute."""
+    """So many requests a minute, at most two thirds of them for one principal."""
 
     per_minute: int
     clock: Clock = time.monotonic
-    _times: deque[float] = field(default_factory=deque[float])
+    _taken: deque[tuple[float, str]] = field(default_factory=deque[tuple[float, str]])
 
-    def take(self) -> None:
+    def take(self, principal: str = "") -> None:
         """Count one request.
 
         Raises:
-            Busy: this minute's are used up.
+            Busy: this minute's are used up, or this principal's share of them.
         """
         now = self.clock()
-        while self._times and now - self._times[0] >= 60:
-            self._times.popleft()
-        if len(self._times) >= self.per_minute:
-            raise Busy(60 - (now - self._times[0]))
-        self._times.append(now)
+        while self._taken and now - self._taken[0][0] >= 60:
+            self._taken.popleft()
+        own = [taken for taken in self._taken if taken[1] == principal]
+        for taken, limit in ((self._taken, self.per_minute), (own, math.ceil(self.per_minute * 2 / 3))):
+            if len(taken) >= limit:
+                raise Busy(60 - (now - taken[0][0]))
+        self._taken.append((now, principal))
+
+
+class Places:
+    """So many at once, at most half of them for one principal."""
+
+    def __init__(self, count: int) -> None:
+        self._all, self._share = asyncio.Semaphore(count), count // 2
+        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def taken(self, principal: str) -> AsyncGenerator[None]:
+        """One place, when there is one."""
+        own = self._own.setdefault(principal, asyncio.Semaphore(self._share))  # stays while it is held
+        async with own, self._all:
+            yield
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mcp_servers.duckduckgo.engine import Blocked, Drifted, Hit, Unreachable
-from mcp_servers.duckduckgo.limits import Breaker, Busy, Clock, Kept, RateLimit
+from mcp_servers.duckduckgo.limits import Breaker, Busy, Clock, Kept, Places, RateLimit
 from mcp_servers.duckduckgo.text import cleaned
 
 logger = logging.getLogger(__name__)
@@ -16,6 +16,7 @@ LONGEST_QUERY = 500
 MOST_RESULTS = 20
 KEPT_SECONDS = 900
 KEPT_QUERIES = 500
+AT_ONCE = 8
 
 Ask = Callable[[str], list[Hit]]  # blocks
 
@@ -36,11 +37,11 @@ class WebSearch:
         self, ask: Ask, *, per_minute: int = 30, pause_seconds: float = 600, clock: Clock = time.monotonic
     ) -> None:
         self._ask = ask
-        self._rate = RateLimit(per_minute, clock)
+        self._rate, self._places = RateLimit(per_minute, clock), Places(AT_ONCE)
         self.kept: Kept[Found] = Kept(KEPT_QUERIES, KEPT_SECONDS, clock)
         self.breaker = Breaker(pause_seconds, clock)
 
-    async def search(self, query: str, max_results: int) -> Found:
+    async def search(self, query: str, max_results: int, principal: str = "") -> Found:
         """At most `max_results` hits (1 to 20), best first; none is an answer too.
 
         Raises:
@@ -51,15 +52,16 @@ class WebSearch:
             raise SearchFailed("The query is empty. Say what to search for.")
         if len(wanted) > LONGEST_QUERY:
             raise SearchFailed(f"The query has {len(wanted)} characters; use at most {LONGEST_QUERY}, a few key words.")
-        found = await self.kept.get(wanted.casefold(), lambda: self._asked(wanted))
+        found = await self.kept.get(wanted.casefold(), lambda: self._asked(wanted, principal))
         return Found(found.hits[: max(1, min(max_results, MOST_RESULTS))])
 
-    async def _asked(self, query: str) -> Found:
+    async def _asked(self, query: str, principal: str) -> Found:
         if left := self.breaker.left():
             raise SearchFailed(_blocked(left))
         try:
-            self._rate.take()
-            hits = await asyncio.to_thread(self._ask, query)
+            self._rate.take(principal)
+            async with self._places.taken(principal):
+                hits = await asyncio.to_thread(self._ask, query)
         except Busy as busy:
             raise SearchFailed(f"Too many searches at once. Try again in {busy.seconds} s.") from busy
         except Blocked as error:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from mcp.server.caching import CacheHint
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mcp_servers import serving
-from mcp_servers.callers import CORE_VARIABLE, ApiKeyAsBearer
+from mcp_servers.callers import CORE_VARIABLE, ApiKeyAsBearer, identity_of, principal_of
 from mcp_servers.duckduckgo import engine
 from mcp_servers.duckduckgo.answers import page_content, page_data, results_content, results_data
 from mcp_servers.duckduckgo.fetch import FetchFailed, PageFetcher
@@ -88,6 +88,7 @@ def build(
 def _add_search(server: MCPServer[Any], search: WebSearch) -> None:
     @server.tool(annotations=_READS_THE_WEB)
     async def duckduckgo_web_search(
+        ctx: Context[Any, Any],
         query: Annotated[str, Field(description="What to search for: a few key words.")],
         max_results: Annotated[
             int, Field(description="How many results to give, 1 to 20; a larger number counts as 20.")
@@ -99,7 +100,7 @@ def _add_search(server: MCPServer[Any], search: WebSearch) -> None:
         result, call fetch_page with its URL.
         """
         try:
-            found = await search.search(query, max_results)
+            found = await search.search(query, max_results, _principal(ctx))
         except SearchFailed as error:
             raise ToolError(str(error)) from error
         return CallToolResult(content=[*results_content(found)], structured_content=results_data(found))
@@ -108,18 +109,23 @@ def _add_search(server: MCPServer[Any], search: WebSearch) -> None:
 def _add_fetch(server: MCPServer[Any], pages: PageFetcher) -> None:
     @server.tool(annotations=_READS_THE_WEB)
     async def fetch_page(
+        ctx: Context[Any, Any],
         url: Annotated[str, Field(description="Address of a public page, http:// or https://.")],
         start: Annotated[int, Field(ge=0, description="First character of the text to give.")] = 0,
         max_length: Annotated[int, Field(ge=1, description="How many characters to give, at most 30,000.")] = 8000,
     ) -> CallToolResult:
         """Read the text of a web page, PDF or JSON document on the public internet, piece by piece."""
         try:
-            page = await pages.page(url)
+            page = await pages.page(url, _principal(ctx))
         except FetchFailed as error:
             raise ToolError(str(error)) from error
         length = min(max_length, LONGEST_PIECE)
         content = page_content(page, start, length)
         return CallToolResult(content=[*content], structured_content=page_data(page, start, length))
+
+
+def _principal(ctx: Context[Any, Any]) -> str:
+    return principal_of(identity_of(ctx.request_context.request), dict(ctx.request_context.meta or {}))
 
 
 def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -140,7 +146,7 @@ def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options
         "--keep-alive-seconds", type=int, default=serving.KEEP_ALIVE_SECONDS, help="life of idle connections"
     )
     parser.add_argument("--searches-per-minute", type=int, default=30)
-    parser.add_argument("--fetches-per-minute", type=int, default=20)
+    parser.add_argument("--fetches-per-minute", type=int, default=30)
     parser.add_argument("--pause-seconds", type=float, default=600, help="pause after DuckDuckGo has refused")
     parser.add_argument("--log-level", default=environment.get("LOG_LEVEL", "INFO"))
     given = parser.parse_args(arguments)

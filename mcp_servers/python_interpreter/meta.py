@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcp_servers.callers import AGENT
+from mcp_servers.callers import META_DOMAIN, principal_of
 
-META_DOMAIN = "dial-general-purpose-agent"
 CONVERSATION = f"{META_DOMAIN}/conversation_id"
-PRINCIPAL = f"{META_DOMAIN}/principal"
 INPUTS = f"{META_DOMAIN}/inputs"
 PICTURES = f"{META_DOMAIN}/pictures"
 SECONDS = f"{META_DOMAIN}/seconds"
@@ -48,7 +46,7 @@ def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str
     """
     conversation = str(meta.get(CONVERSATION) or legacy_session or "")
     seconds, kernel = meta.get(SECONDS), meta.get(KERNEL)
-    principal = str(meta.get(PRINCIPAL) or "") if identity == AGENT else identity
+    principal = principal_of(identity, meta)
     return CallMeta(
         handle_of(token, identity, principal, conversation or secrets.token_hex(16)),
         principal,

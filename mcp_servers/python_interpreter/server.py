@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mcp_servers import serving
-from mcp_servers.callers import AGENT, ApiKeyAsBearer
+from mcp_servers.callers import ApiKeyAsBearer, identity_of
 from mcp_servers.python_interpreter.files import NoSuchFile, read_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.line import Ticket
@@ -95,8 +95,7 @@ class Tools:
 
     def _call(self, ctx: Context[Any, Any]) -> CallMeta:
         legacy = (ctx.headers or {}).get("mcp-session-id")
-        user = getattr(ctx.request_context.request, "user", None)
-        caller = user.access_token.client_id if user else AGENT
+        caller = identity_of(ctx.request_context.request)
         return call_meta(dict(ctx.request_context.meta or {}), legacy, caller, self._token)
 
     def _image(self, call: CallMeta, file: dict[str, Any]) -> wire.ImageContent | None:

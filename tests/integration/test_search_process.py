@@ -11,6 +11,7 @@ import pytest
 
 from task.product.parts import own_token
 from task.settings import Settings
+from task.tools.mcp.connection import conversation_meta
 from task.tools.mcp.mcp_client import MCPClient
 from tests.support.mcp_processes import ROOT, ServerProcess, search_server
 from tests.support.ports import free_port
@@ -54,6 +55,21 @@ async def test_the_server_checks_token_and_host_reports_its_health_and_stops_on_
 async def status(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
     async with session.post(url, json={}, headers=headers) as answer:
         return answer.status
+
+
+@pytest.mark.fault("web search: one user who uses up what all may search and fetch")
+async def test_the_agents_users_have_shares_of_their_own() -> None:
+    async with search_site() as site:
+        with search_server(site.url, token="sesame") as server:
+            async with MCPClient.create(server.url, token="sesame") as client:
+
+                async def refused(user: str) -> bool:
+                    arguments = {"query": f"eiffel {user} {len(site.queries)}"}
+                    meta = conversation_meta("c1", user)
+                    return (await client.call("duckduckgo_web_search", arguments, meta=meta)).is_error
+
+                assert [await refused("anna") for _ in range(21)] == [False] * 20 + [True]
+                assert not await refused("bob")
 
 
 @pytest.mark.fault("web search: a server without a token where others reach it")

@@ -7,6 +7,7 @@ import pytest
 
 from mcp_servers.duckduckgo.answers import UNTRUSTED, results_content, results_data
 from mcp_servers.duckduckgo.engine import Hit, ask
+from mcp_servers.duckduckgo.limits import Places
 from mcp_servers.duckduckgo.search import Found, SearchFailed, WebSearch
 from tests.support.clock import FakeClock
 from tests.support.ports import free_port
@@ -116,6 +117,43 @@ async def test_the_rate_is_limited_and_the_refusal_says_when_to_retry() -> None:
         await clock.advance(45)
         await search.search("eiffel 3", 5)
     assert len(site.queries) == 3
+
+
+@pytest.mark.fault("web search: one user who uses up what all may search and fetch")
+async def test_no_user_uses_up_the_rate_of_all() -> None:
+    clock = FakeClock()
+    async with search_site() as site:
+        search = searching(site, clock, per_minute=30)
+        for number in range(20):
+            await search.search(f"eiffel {number}", 5, "anna")
+        with pytest.raises(SearchFailed, match="Try again"):
+            await search.search("eiffel 20", 5, "anna")
+        for number in range(10):
+            await search.search(f"tower {number}", 5, "bob")
+        with pytest.raises(SearchFailed, match="Try again"):
+            await search.search("eiffel 21", 5, "carla")
+        await clock.advance(60)
+        await search.search("eiffel 20", 5, "anna")
+    assert len(site.queries) == 31
+
+
+@pytest.mark.fault("web search: one user who uses up what all may search and fetch")
+async def test_no_user_takes_more_than_half_of_the_places() -> None:
+    places, inside, release = Places(4), list[str](), asyncio.Event()
+
+    async def visit(principal: str) -> None:
+        async with places.taken(principal):
+            inside.append(principal)
+            await release.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for principal in ("anna", "anna", "anna", "bob", "bob"):
+            group.create_task(visit(principal))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert inside == ["anna", "anna", "bob", "bob"]
+        release.set()
+    assert len(inside) == 5
 
 
 @pytest.mark.parametrize(("query", "sentence"), [("  ", "empty"), ("x" * 501, "501 characters")])
