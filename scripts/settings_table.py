@@ -18,8 +18,19 @@ OPENING = """\
 The sources of a setting, first match wins:
 
 1. the environment
-2. `.env` in the working directory
-3. a YAML file: `dial-agent.yaml` in the working directory, or the file that `AGENT_CONFIG` names
+2. `.env` in the first of the folders below that has the variable
+3. a YAML file: the one of `--config` or `AGENT_CONFIG`, else the first `dial-agent.yaml` in the folders below
+
+| command | folders |
+|---|---|
+| `run`, `chat`, `tasks`, `ask`, `doctor`, `tools`, `traces` | the clone of the program; `~/.config/dial-agent` |
+| `up`, `serve` and all others | the working directory, `~/.config/dial-agent` |
+
+The commands of the first row are used in folders that other people have written. Of the working directory's two files,
+unless it is one of the folders named, these commands take `DEPLOYMENT_NAME`, `PLANNER_MODEL`, `CODER_MODEL`,
+`MAX_STEPS`, `REQUEST_TIMEOUT_S` and `DRY_RUN`, where nothing else sets them, and name what they leave out. A relative
+path in your own files is refused while you stand in another folder. Start the other commands in a folder of your own.
+`XDG_CONFIG_HOME` is for `~/.config`; a relative folder in such a variable, or in `HOME`, is ignored.
 
 Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JSON.
 

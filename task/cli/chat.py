@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import aiohttp
@@ -16,8 +15,7 @@ from task.cli import Exit
 from task.cli.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
 from task.cli.companions import HOST, servers_token
 from task.cli.model_choice import choose_model
-from task.cli.options import Config, JsonLines
-from task.cli.run import IGNORED
+from task.cli.options import Config, JsonLines, print_left_out
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.ui_manager import JsonUserInterface, UserInterfaceManager
@@ -58,10 +56,8 @@ def chat(
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # what comes may be anything, a terminal may not have it all
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     configuration = ConfigurationManager(
-        str(config) if config else None, complete=lambda given: asyncio.run(completed(given)), workspace=Path.cwd()
+        str(config) if config else None, complete=lambda given: asyncio.run(completed(given)), foreign=True
     )
-    if ignored := configuration.settings.ignored:
-        print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
     log = configuration.settings.log_file or configuration.settings.data_dir / "chat.log"  # the terminal is the chat's
     with suppress(OSError):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +80,7 @@ async def completed(settings: Settings) -> Settings:
     Raises:
         SettingsError: there is none.
     """
+    print_left_out(settings)
     address, of_core = core_address(settings), BACKENDS[settings.backend].of_core
     if not core_is_ours(settings):
         return _with_core(settings, address, key_for(settings, address)) if of_core else settings

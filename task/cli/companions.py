@@ -103,7 +103,7 @@ def interpreter_obstacle(settings: Settings) -> str | None:
 @search.command()
 def become_search_server(config: Config = None, host: LoopbackHost = HOST, port: ServerPort = None) -> None:
     """Turn this process into the search server."""
-    settings = read_settings(config, search_port=port)
+    settings = read_settings(config, foreign=False, search_port=port)
     wanted = usable_port(host, settings.search_port, "--port", SEARCH_PORT)
     token = {TOKEN_VARIABLE: settings.mcp_token.get_secret_value()} if settings.mcp_token else {}
     command = (*_search_command(settings), "--host", host, "--port", str(wanted))
@@ -121,7 +121,7 @@ def become_interpreter(
     ] = None,
 ) -> None:
     """Turn this process into the Python interpreter server."""
-    settings = read_settings(config)
+    settings = read_settings(config, foreign=False)
     if reason := interpreter_obstacle(settings):
         raise SettingsError(f"The Python interpreter cannot run here: {reason}.")
     if settings.mcp_token is None:

@@ -39,7 +39,7 @@ def core(
     ] = None,
 ) -> None:
     """Serve until a signal ends it."""
-    settings = read_settings(config, core_port=port)
+    settings = read_settings(config, foreign=False, core_port=port)
     usable_port(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
     serve(core_settings(settings, asyncio.run(choose_model(settings, behind_core=True))))
 

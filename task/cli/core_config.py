@@ -50,7 +50,7 @@ def core_config(
         raise typer.BadParameter(str(error), param_hint="--core-version") from None
     path = template or OWN_CONFIG
     if fragment:
-        settings = read_settings(None)
+        settings = read_settings(None, foreign=False)
         address = agent or base_url(settings.host, settings.port)
         version = version or (OLDEST if settings.errors_in_stream else NEWEST)
         text, bits = config_fragment(_read(path), address.rstrip("/"), path, version), 0o644

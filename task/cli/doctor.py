@@ -18,7 +18,7 @@ from rich.text import Text
 
 from task.cli import Exit
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
-from task.cli.options import AsJson, Config, print_json
+from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.state import StateSeal
@@ -30,7 +30,7 @@ from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
-from task.settings import Settings, load_settings
+from task.settings import Settings
 from task.settings.installation import STATE_KEY, installation_secret
 from task.store.database import Database, open_database
 from task.store.processes import Processes
@@ -63,7 +63,7 @@ def doctor(
         command = [*SANDBOX, "--self-test", *(["--json"] if as_json else [])]
         raise typer.Exit(Exit.FAILED if subprocess.run(command, check=False).returncode else Exit.DONE)  # noqa: S603
     try:
-        checks = asyncio.run(results(load_settings(config)))
+        checks = asyncio.run(results(read_settings(config)))
     except SettingsError as error:
         checks = [Check("settings", "bad", str(error), CORRECT)]
     if as_json:

@@ -53,7 +53,7 @@ STEP_SECONDS = 10  # between lines about the same kind of step: the start's tabl
 @app.command()
 def pull(config: Config = None) -> None:
     """Download the model and the program that runs it; an interrupted download is resumed."""
-    settings = read_settings(config)
+    settings = read_settings(config, foreign=False)
     store, environment, print_step = weight_store(settings), process_environment(), sparse()
 
     try:
@@ -75,7 +75,7 @@ def pull(config: Config = None) -> None:
 @app.command("list")
 def show_list(config: Config = None) -> None:
     """List each model with its size and whether it is downloaded."""
-    settings = read_settings(config)
+    settings = read_settings(config, foreign=False)
     store = weight_store(settings)
     if own := own_file(settings):
         print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
@@ -87,7 +87,7 @@ def show_list(config: Config = None) -> None:
 @app.command()
 def remove(config: Config = None) -> None:
     """Delete downloaded models; a file of the user's own stays."""
-    store = weight_store(read_settings(config))
+    store = weight_store(read_settings(config, foreign=False))
     with store.lock(CODER.name, wait=False) as ours:
         if not ours:
             print(f"{CODER.name} is being downloaded by another process; stop that first.")
@@ -120,7 +120,7 @@ def wants_download(settings: Settings) -> bool:
 @embedding.command()
 def install(config: Config = None) -> None:
     """Install what search in documents needs; `up` does it in the background."""
-    rag = read_settings(config).rag
+    rag = read_settings(config, foreign=False).rag
     environment = EmbeddingEnvironment(rag.python)
     ready = environment.state().kind == "ready"
     if rag.embeddings:

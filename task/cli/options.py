@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from task.store.store import Store
 
 T = TypeVar("T")
+LEFT_OUT = (
+    "Left out of this folder's own files, which may be another user's: {names}. Set them in the environment or in "
+    "~/.config/dial-agent/.env, or name a file with --config."
+)
 
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
@@ -27,14 +32,25 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the agent.")]
 
 
-def read_settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:
+def read_settings(config: Path | None, *, foreign: bool = True, **given: Any) -> Settings:
     """The settings that the file leads to, with the options of the command that are `given`, not None.
+
+    Unless the command is one that operators run in a folder of their own (not `foreign`), another user may have written
+    the working directory; what is left out of its files is printed.
 
     Raises:
         SettingsError: a setting is unknown or malformed.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    return load_settings(config, given=chosen, workspace=workspace)
+    settings = load_settings(config, given=chosen, foreign=foreign)
+    print_left_out(settings)
+    return settings
+
+
+def print_left_out(settings: Settings) -> None:
+    """Name what was left out of the files of the working directory."""
+    if settings.ignored:
+        print(LEFT_OUT.format(names=", ".join(settings.ignored)), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

@@ -33,10 +33,6 @@ from task.tools.workspace.bounds import PROGRAM, refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
 
-IGNORED = (
-    "Left out of the workspace's own files, which may be somebody else's: {names}. Set them in the environment, or "
-    "name a file with --config."
-)
 NO_MODEL = (
     "No model is connected that could plan and write code: set CODER_MODEL and PLANNER_MODEL (such as openai:gpt-4o "
     "with OPENAI_API_KEY), run Ollama, or start the product with `make run`."
@@ -109,9 +105,7 @@ def plan_or_carry_out(
 ) -> None:
     """Plan a coding task; with --apply, carry the plan out in a folder and verify it."""
     text = sys.stdin.read() if task == "-" else task
-    settings = read_settings(
-        config, workspace or Path.cwd(), planner_model=planner_model, coder_model=coder_model, max_steps=max_steps
-    )
+    settings = read_settings(config, planner_model=planner_model, coder_model=coder_model, max_steps=max_steps)
     given = RunArguments(
         text, apply, workspace, setup, verify, yes, as_json, resume, unsafe_no_sandbox, unsafe_workspace
     )
@@ -206,8 +200,6 @@ async def _run(settings: Settings, given: RunArguments, folder: Path) -> int:
 def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Iterator[str]:
     if own := refusal(commands.workspace.path, PROGRAM):
         yield f"{own}: what the run changes there runs with your rights from then on."
-    if settings.ignored:
-        yield IGNORED.format(names=", ".join(settings.ignored))
     if given.setup is not None and not given.apply:
         yield "--setup runs with --apply only, and is not kept with the plan: give it again then."
     if given.apply and settings.dry_run:

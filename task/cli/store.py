@@ -114,7 +114,7 @@ def check(config: Config = None) -> None:
 
 
 def _url(config: Path | None) -> str:
-    return str(read_settings(config).store_options["url"])
+    return str(read_settings(config, foreign=False).store_options["url"])
 
 
 def _sqlite_file(url: str) -> Path:
@@ -205,7 +205,9 @@ def create(
     config: Config = None,
 ) -> None:
     """Create a key and print its secret, which is shown only once."""
-    key, secret = on_store(read_settings(config), lambda store: store.keys.create(owner, label, operator=operator))
+    key, secret = on_store(
+        read_settings(config, foreign=False), lambda store: store.keys.create(owner, label, operator=operator)
+    )
     print(f"{key.key_id} belongs to {owner}. The secret is shown only once:", file=sys.stderr)
     print(secret)
 
@@ -214,7 +216,7 @@ def create(
 def list_keys(config: Config = None) -> None:
     """List all keys, without their secrets."""
     rows: list[tuple[str, ...]] = []
-    for key in on_store(read_settings(config), lambda store: store.keys.list()):
+    for key in on_store(read_settings(config, foreign=False), lambda store: store.keys.list()):
         state = f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid"
         rows.append((key.key_id, key.owner, "operator" * key.operator, iso(key.created_at), state, key.label))
     print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
@@ -225,5 +227,5 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")], config: Config = None
 ) -> None:
     """Revoke a key permanently."""
-    on_store(read_settings(config), lambda store: store.keys.revoke(key_id))
+    on_store(read_settings(config, foreign=False), lambda store: store.keys.revoke(key_id))
     print(f"{key_id} is revoked", file=sys.stderr)

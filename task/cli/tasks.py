@@ -138,11 +138,7 @@ def undo(
 
 def _settings(config: Path | None, **given: Any) -> Settings:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files may be no text
-    # A task may have written settings into this folder: they must not lead to another store.
-    settings = read_settings(config, Path.cwd(), **given)
-    if settings.ignored:
-        print(f"Not taken from this folder's own settings: {', '.join(settings.ignored)}.", file=sys.stderr)
-    return settings
+    return read_settings(config, **given)
 
 
 def listing(tasks: Sequence[TaskState]) -> str:

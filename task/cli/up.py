@@ -90,7 +90,7 @@ def up(
     ] = None,
 ) -> None:
     """Run until a signal comes or a program has to be given up; the exit code says which."""
-    settings = read_settings(config, port=port, core_port=core_port)
+    settings = read_settings(config, foreign=False, port=port, core_port=core_port)
     asks = settings.core.model == "auto" and sys.stdin.isatty() and sys.stdout.isatty()
     downloads = asks and asyncio.run(choose_model(settings)).rule == "demo" and wants_download(settings)
     if downloads:

@@ -79,7 +79,7 @@ def serve(
     worker: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the agent alone, in as many processes as AGENT_WORKERS names; `worker` is the place of one of them."""
-    settings = read_settings(config, host=host, port=port)
+    settings = read_settings(config, foreign=False, host=host, port=port)
     if worker is None and settings.workers > 1:
         raise typer.Exit(run(settings, config))
     gc.disable()  # until the server has loaded everything, which stays for good

@@ -16,8 +16,8 @@ class ConfigurationManager:
     """Loads and validates the configuration. Source: framework reference, Configuration.
 
     Without a path it reads what every command reads: environment, `.env`, and the settings file there is. Environment
-    and `.env` win over the file. `complete` adds what the settings leave open, such as the model. Files in `workspace`
-    that are not named count as another user's; see `load_settings`.
+    and `.env` win over the file. `complete` adds what the settings leave open, such as the model. `foreign`: another
+    user may have written the working directory; see `load_settings`.
 
     Raises:
         ConfigError: the configuration cannot be loaded or is not valid.
@@ -28,9 +28,9 @@ class ConfigurationManager:
         config_path: str | None = None,
         *,
         complete: Callable[[Settings], Settings] = lambda settings: settings,
-        workspace: Path | None = None,
+        foreign: bool = False,
     ) -> None:
-        self._path, self._complete, self._workspace = config_path, complete, workspace
+        self._path, self._complete, self._foreign = config_path, complete, foreign
         self.reload()
 
     def load_config(self, config_path: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ConfigurationManager:
             ConfigError: one cannot be loaded or is not valid; what was there stays.
         """
         with _config_errors():
-            settings = load_settings(Path(self._path) if self._path else None, workspace=self._workspace)
+            settings = load_settings(Path(self._path) if self._path else None, foreign=self._foreign)
         self.settings = self._complete(settings)
 
     def get_llm_provider(self) -> str:

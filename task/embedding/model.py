@@ -92,8 +92,10 @@ def load(model: str = "", precision: Precision = "auto", threads: int = 0) -> En
         folder = packaged_folder()
         check(folder)
         return _fastest(_packaged(folder, threads), precision)
-    if Path(model).is_absolute() and not Path(model).is_dir():  # anything else would be taken for a name on a hub
-        raise EmbeddingUnavailable(f"There is no folder {model} with an embedding model. Check EMBEDDING_MODEL.")
+    # A name on a hub, such as BAAI/x, must not lead to a folder of whoever made the working directory.
+    if Path(model).is_absolute() != Path(model).exists():
+        text = f"EMBEDDING_MODEL={model}: a folder is named by its whole path and exists; others are names on a hub."
+        raise EmbeddingUnavailable(text)
     return _fastest(_named(model, threads), precision)
 
 

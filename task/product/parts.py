@@ -181,7 +181,7 @@ def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
 
 def _program(command: str, server: McpServerSettings) -> LocalProgram:
     environment, path = process_environment(), Path(command).expanduser()
-    program = Path(which(path, path=environment.get("PATH")) or path)
+    program = Path(which(path, path=environment.get("PATH")) or Path("/", path))  # never one of the working directory
     given = {name: value.get_secret_value() for name, value in server.env.items()}
     read, write = ([str(path.absolute()) for path in paths] for paths in (server.read, server.write))
     policy = {

@@ -1,8 +1,9 @@
 """Read settings from an environment, a `.env` file and a YAML file, and report faults in one line."""
 
 import os
+import pwd
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -14,14 +15,18 @@ from pydantic.fields import FieldInfo
 
 from task.errors import SettingsError
 from task.settings.document import SECTIONS, Translation, nearest, read_document, translated
+from task.settings.sections import McpServerSettings
 from task.settings.tree import APPLICATION, PREFIX, Settings
 
 DEFAULT_DOCUMENT = "dial-agent.yaml"
 CONFIG_VARIABLE = "AGENT_CONFIG"
-HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
+# What another user's files may set.
+HARMLESS = frozenset({"DEPLOYMENT_NAME", "PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
 HOMES = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
+CLONE = Path(__file__).resolve().parents[2]  # that this module was imported from, where it is one
 SERVICE_HOST = "_SERVICE_HOST"
 ONE_TOOLS_SECONDS = ("interpreter.seconds", "rag.seconds", "deployments.image_seconds", "limits.reader_seconds")
+PLACES = {"given": "on the command line", "environment": "in the environment", "dotenv": "in .env"}
 RUN_SECONDS, TOOL_SECONDS = "limits.run_seconds", "limits.tool_seconds"
 SettingPath = tuple[str, ...]
 
@@ -61,21 +66,32 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class SettingSources:
-    """The raw values by their origin, strongest first."""
+    """The raw values by their origin, strongest first.
+
+    `weakest` is what nothing else sets, `files` are what they come from, `ignored` is what was left out of another
+    user's. A relative path of the sources in `astray` would lead into that user's folder.
+    """
 
     given: Mapping[str, Any]
     environment: Mapping[str, str]
     dotenv: Mapping[str, str]
     document: Translation
+    weakest: Mapping[str, Any]
+    files: Sequence[Path]
+    ignored: Sequence[str]
+    astray: Sequence[str]
+
+    def of(self, setting: Setting) -> str:
+        """Which of these has its strongest value."""
+        if setting.path[0] in self.given:
+            return "given"
+        variables = {"environment": self.environment, "dotenv": self.dotenv}
+        return next((name for name, found in variables.items() if found.get(setting.variable)), "document")
 
     def where(self, setting: Setting, place: str = "") -> str:
         """The setting's name as its strongest source spells it, that source, and the place in its value, if any."""
-        if setting.path[0] in self.given:
-            found = f"{setting.variable} on the command line"
-        elif setting.variable in self.environment:
-            found = f"{setting.variable} in the environment"
-        elif setting.variable in self.dotenv:
-            found = f"{setting.variable} in .env"
+        if place_of := PLACES.get(self.of(setting)):
+            found = f"{setting.variable} {place_of}"
         else:
             found = f"{self.document.spelling(setting.path)} in {self.document.file}"
         return f"{found}: {setting.key}{place}" if place else found
@@ -121,13 +137,15 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
     given: Mapping[str, Any] | None = None,
-    workspace: Path | None = None,
+    *,
+    foreign: bool = False,
 ) -> Settings:
     """The settings of this process; `given` (a command's options) beats environment beats `.env` beats the YAML file.
 
-    The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
-    is looked for as well; `directory` is the working directory unless given, `environ` the process's environment. If
-    `directory` lies in `workspace`, another user may have written these two files: of them only `HARMLESS` counts, and
+    The YAML file is `config`, else the one `AGENT_CONFIG` names, else the first `dial-agent.yaml` in the folders in
+    which `.env` is looked for as well: `directory`, then `~/.config/dial-agent`. `directory` is the working directory
+    unless given, `environ` the process's environment. `foreign`: another user may have written what is in `directory`.
+    The clone then takes its place, and of its own two files only `HARMLESS` counts, where nothing else sets it;
     `Settings.ignored` names the rest.
 
     Raises:
@@ -135,34 +153,60 @@ def load_settings(
             line with the fix.
     """
     environment = _without_services(os.environ if environ is None else environ)
-    folder = directory or Path.cwd()
-    dotenv = read_dotenv(folder / ".env")
-    foreign = workspace is not None and folder.resolve().is_relative_to(workspace.resolve())
-    ignored = [name for name in dotenv if name not in HARMLESS] if foreign else []
-    dotenv = {name: value for name, value in dotenv.items() if name not in ignored}
-    named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
-    name = str(named or DEFAULT_DOCUMENT)
-    document = folder / name
-    found = bool(named) or document.is_file()
-    if foreign and found and not named:
-        found, ignored = False, [*ignored, DEFAULT_DOCUMENT]
-    translation = translated(read_document(document) if found else {}, name)
-    translation.expand({**dotenv, **environment})
-    sources = SettingSources(given or {}, environment, dotenv, translation)
-    homes = {
-        key: Path(environment.get(variable) or f"{environment.get('HOME') or '~'}/{below_home}") / APPLICATION
-        for key, (variable, below_home) in HOMES.items()
-    }
+    sources = _sources(given or {}, environment, config, directory or Path.cwd(), foreign=foreign)
     known = list(settings_of(Settings, PREFIX))
-    settings = _built(known, sources, homes)
+    settings = _built(known, sources)
     _check_seconds(known, settings, sources)
+    _check_places(known, settings, sources)
     in_console = (setting for setting in known if setting.console and setting.given_in(settings))
     settings._for_the_console = tuple(map(sources.where, in_console))
     names = {setting.variable for setting in known} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
-    settings._ignored = tuple(name for name in ignored if name in names)
-    read = [*([document] if found else []), *([folder / ".env"] if dotenv else [])]
-    settings._files = tuple(file.absolute() for file in read)
+    settings._ignored = tuple(name for name in sources.ignored if name in names or name.upper() in names)
+    settings._files = tuple(file.absolute() for file in sources.files)
     return settings
+
+
+def _sources(
+    given: Mapping[str, Any], environment: Mapping[str, str], config: Path | None, here: Path, *, foreign: bool
+) -> SettingSources:
+    folders = [_home(environment, "XDG_CONFIG_HOME", ".config")]
+    if foreign and (CLONE / "pyproject.toml").is_file():  # otherwise it is an installed package
+        folders.insert(0, CLONE)
+    foreign = foreign and here.resolve() not in [folder.resolve() for folder in folders]
+    folders = folders if foreign else list(dict.fromkeys([here, *folders]))
+    dotenv, weakest, ignored = dict[str, str](), dict[str, Any](), list[str]()
+    for folder in reversed(folders):
+        variables = read_dotenv(folder / ".env")
+        if CONFIG_VARIABLE in variables:
+            variables[CONFIG_VARIABLE] = str(folder / variables[CONFIG_VARIABLE])
+        dotenv |= variables
+    stated = config or environment.get(CONFIG_VARIABLE)
+    named = stated or dotenv.get(CONFIG_VARIABLE)
+    documents = [here / named] if named else [folder / DEFAULT_DOCUMENT for folder in folders]
+    document = next((file for file in documents if named or file.is_file()), None)
+    files = [*filter(Path.is_file, (folder / ".env" for folder in folders)), *([document] if document else [])]
+    if foreign:
+        theirs = {name: value for name, value in read_dotenv(here / ".env").items() if value}
+        ignored = [name for name in theirs if name not in HARMLESS]
+        dotenv = {name: theirs[name] for name in theirs if name in HARMLESS} | dotenv
+        if not named and (here / DEFAULT_DOCUMENT).is_file():
+            content = read_document(here / DEFAULT_DOCUMENT)
+            weakest = {key: value for key, value in content.items() if key.upper() in HARMLESS}
+            ignored += [DEFAULT_DOCUMENT] if len(weakest) < len(content) else []
+    weakest |= {key: _home(environment, *place) for key, place in HOMES.items()}
+    translation = translated(read_document(document) if document else {}, str(named or DEFAULT_DOCUMENT))
+    translation.expand({**dotenv, **environment})
+    hidden = [here / ".env"] if foreign else []  # from the file tools as well
+    astray = ("dotenv", *([] if stated else ["document"])) if foreign else ()
+    return SettingSources(given, environment, dotenv, translation, weakest, [*files, *hidden], ignored, astray)
+
+
+def _home(environment: Mapping[str, str], variable: str, below_home: str) -> Path:
+    # A relative path would lead to a folder of whoever made the working directory.
+    home = Path(environment.get("HOME") or Path.home())
+    home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+    given = Path(environment.get(variable) or "")
+    return (given if given.is_absolute() else home / below_home) / APPLICATION
 
 
 def process_environment() -> dict[str, str]:
@@ -170,8 +214,8 @@ def process_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def _built(known: Sequence[Setting], sources: SettingSources, extra: Mapping[str, Any]) -> Settings:
-    # `extra` is weaker than any source. Empty variables count as not set.
+def _built(known: Sequence[Setting], sources: SettingSources) -> Settings:
+    # Empty variables count as not set.
     names = {CONFIG_VARIABLE, *(setting.variable for setting in known)}
     found: list[Mapping[str, Any]] = []
     for label, variables in ((".env", sources.dotenv), ("the environment", sources.environment)):
@@ -186,7 +230,7 @@ def _built(known: Sequence[Setting], sources: SettingSources, extra: Mapping[str
                 tree.put(setting.key, values[setting.variable], setting.variable)
         found.append(tree.content)
     try:
-        return Settings(**reduce(_merged, (extra, sources.document.content, *found, sources.given), {}))
+        return Settings(**reduce(_merged, (sources.weakest, sources.document.content, *found, sources.given), {}))
     except ValidationError as error:
         raise SettingsError(_explained(error, known, sources)) from error
 
@@ -206,6 +250,25 @@ def _check_seconds(known: Sequence[Setting], settings: Settings, sources: Settin
             )
         if setting.key == TOOL_SECONDS:
             around, most = TOOL_SECONDS, seconds
+
+
+def _check_places(known: Sequence[Setting], settings: Settings, sources: SettingSources) -> None:
+    for setting in known if sources.astray else ():
+        if sources.of(setting) in sources.astray and _is_relative(reduce(getattr, setting.path, cast("Any", settings))):
+            raise SettingsError(
+                f"{sources.where(setting)}: a relative path would lead into the working directory, which another user "
+                "may have written. Write the whole path."
+            )
+
+
+def _is_relative(value: Any) -> bool:
+    if isinstance(value, McpServerSettings) and (command := Path(value.command or "")).name != value.command:
+        value = [command, *value]  # without a slash it is looked for on the PATH
+    if isinstance(value, list | tuple | BaseModel):
+        return any(map(_is_relative, cast("Iterable[Any]", value)))
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    leads_somewhere = isinstance(value, Path) or text.endswith(".py") or text.startswith("sqlite:///")
+    return leads_somewhere and not text.removeprefix("sqlite:///").startswith(("/", "~"))
 
 
 def _explained(error: ValidationError, known: Sequence[Setting], sources: SettingSources) -> str:

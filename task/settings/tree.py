@@ -48,7 +48,7 @@ class Settings(Section):
     dry_run: bool = bare(False, "Never let a coding run change anything, also with `--apply`.")
     pyinterpreter_mcp_url: HttpUrl | None = bare(None, "MCP address of a Python interpreter; empty: `up` starts one.")
     ddg_mcp_url: HttpUrl | None = bare(None, "MCP address of a search server; empty: `dial-agent up` starts one.")
-    embedding_model: str = bare("", "Folder or hub name of a sentence-transformers model; empty: the installed one.")
+    embedding_model: str = bare("", "Whole path or hub name of a sentence-transformers model; empty: the installed.")
     otel_exporter_otlp_endpoint: HttpUrl | None = bare(
         None, "Collector of spans, such as http://host:4318; needs `otel`: see [Observability](observability.md)."
     )
@@ -130,7 +130,7 @@ class Settings(Section):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """What was left out of a workspace's own `.env` and settings file: it could run code or send data elsewhere."""
+        """What was left out of the working directory's own files: it could run code or send data elsewhere."""
         return self._ignored
 
     @property

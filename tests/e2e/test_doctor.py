@@ -150,7 +150,7 @@ async def test_a_wrong_setting_is_a_row_and_the_exit_code_1(tmp_path: Path) -> N
 @pytest.mark.fault("configuration: a setting without effect in a door")
 async def test_settings_for_the_console_only_are_a_note_that_names_each_of_them(tmp_path: Path) -> None:
     (tmp_path / "dial-agent.yaml").write_text("ui: {prompt_symbol: '$ '}\nteps: {secure_mode: true}")
-    shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_HISTORY__SUMMARY_TOKENS="900")
+    shown = await dial_agent(tmp_path, "doctor", "--json", "-c", "dial-agent.yaml", AGENT_HISTORY__SUMMARY_TOKENS="900")
     row = json.loads(shown.out)[0]
     assert (row["name"], row["state"]) == ("settings", "note")
     assert row["fix"] == "Do not rely on them in the other doors."

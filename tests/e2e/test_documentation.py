@@ -1,6 +1,7 @@
 """README and documentation as somebody follows them: every block runs, page by page, and prints what is stated."""
 
 import re
+import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -133,6 +134,41 @@ async def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
                 printed = [(block, await follower.run(block.language, block.text)) for block in blocks]
     for block, output in printed:
         assert block.output is None or as_stated(output, block.output), (block.name, output)
+
+
+FILLED = """\
+DIAL_API_KEY=key-of-the-file
+OPENAI_API_KEY=sk-test
+OPENAI_BASE_URL=UPSTREAM
+DEPLOYMENT_NAME=gpt-4o
+AGENT_MCP_TOKEN=sixteen-characters
+"""
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/setup.md"])
+async def test_a_page_can_be_followed_from_a_clone_with_a_filled_env(page: str, tmp_path: Path) -> None:
+    scene, blocks, clone = (
+        SCENES.get(page, Scene()),
+        [block for block in RUN if block.page == page],
+        tmp_path / "project",
+    )
+    for name in ("task", "mcp_servers", "core_config"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", clone)
+    for name in (".venv-kernel", ".venv-embedding"):
+        (clone / name).symlink_to(ROOT / name)
+    for name, text in scene.files.items():
+        (clone / name).write_text(text, encoding="utf-8")
+    replaced = {**scene.replaced, "OPENAI_API_KEY=… ": "", "OPENAI_BASE_URL=UPSTREAM OPENAI_API_KEY=sk-test": ""}
+    async with openai_upstream(then=model) as upstream:
+        (clone / ".env").write_text(FILLED.replace("UPSTREAM", upstream.url))
+        async with following(tmp_path, blocks, {**replaced, "UPSTREAM": upstream.url}, scene.prelude) as follower:
+            await follower.run("sh", "export PYTHONPATH=$PWD")
+            # The readers of documents do not see a module's path that is in the environment: answers are not compared.
+            printed = [await follower.run(block.language, block.text) for block in blocks]
+            beside = await follower.run("sh", "mkdir -p below; cd below; dial-agent doctor --json")
+    assert all(output for block, output in zip(blocks, printed, strict=True) if block.output is not None)
+    assert "OPENAI_BASE_URL is set" in beside, "the clone's own file counts below it, too"
 
 
 def test_every_block_that_is_not_run_here_exists_and_has_a_reason_or_a_test() -> None:

@@ -59,8 +59,8 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
         bodies, [planning] = await p.requests(CODER), await p.requests(PLANNER)
     assert "evil\\x1b[2J" in planning["messages"][-1]["content"]
     assert "\x1b" not in planning["messages"][-1]["content"]
-    assert "Left out of the workspace's own files" in done.out
-    assert "TURBO_HOST, AGENT_TOOL_PATHS, dial-agent.yaml" in " ".join(done.out.split())
+    assert "Left out of this folder's own files" in done.err
+    assert "TURBO_HOST, AGENT_TOOL_PATHS, dial-agent.yaml" in done.err
     assert "Changed where no diff shows it and undo does not reach: src/__pycache__." in " ".join(done.out.split())
     assert "Changed without a trace in the diff: sub/.git." in " ".join(done.out.split())
     assert len(bodies) == len(ORDERS) + 1, done
