@@ -23,7 +23,7 @@ TREES = ("task", "mcp_servers", "tests", "scripts", "evaluation")
 DATA = ("toml", "json", "sql", "js", "css")
 MIXED = ("local",)  # folders whose sub-folders are rooms of their own
 AT_ROOT = {"app.py": "dial", "agent.py": "dial", "__main__.py": "cli"}  # files beside the rooms to which they belong
-COMMAND_READER = ("facts", "invocations", "matching", "programs", "shell")
+COMMAND_READER = ("facts", "matching", "programs", "shell")
 
 Figures = dict[str, dict[str, float]]
 

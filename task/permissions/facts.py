@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
 from posixpath import relpath
@@ -10,9 +9,8 @@ from posixpath import relpath
 from task.permissions.arguments import addresses, amounts, command_lines, named_hosts, named_values, sent_length
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.hosts import host_of, is_unusual, words_of, written_host
-from task.permissions.invocations import Invocation
-from task.permissions.programs import HARMLESS_TARGETS, REACHING, Reading, reading
-from task.permissions.shell import parsed
+from task.permissions.programs import HARMLESS_TARGETS, is_reaching, use_of
+from task.permissions.shell import Command, Script, parsed
 from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
@@ -67,7 +65,7 @@ class CallFacts:
         named = [] if self.too_long else named_hosts(self.request.arguments)
         found = [host for url in self.urls for host in hosts_of(url)]
         found += [host_of(word) for word in (*self.addresses, *named)]
-        found += [host for command in self.script.invocations for host in _hosts(command)]
+        found += [host for command in self.script.commands for host in _hosts(command)]
         return tuple(dict.fromkeys(host for host in found if host))
 
     @cached_property
@@ -90,9 +88,9 @@ class CallFacts:
         return not self._commands[1]
 
     @cached_property
-    def script(self) -> Reading:
-        """Every command that would run, including those that other commands start."""
-        return reading(parsed(self.command)) if self.command else Reading()
+    def script(self) -> Script:
+        """What the command line runs."""
+        return parsed(self.command) if self.command else Script()
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -118,16 +116,19 @@ class CallFacts:
         """Whether the call, of a workspace tool without a network, is known to lead nowhere out of its workspace."""
         if self.request.workspace is None or Effect.NETWORK in self.effects:
             return False
-        return self.script.exact and self.script.complete and not (self.away or self.of_git)
+        return self.script.plain and not (self.away or self.of_git)
 
     @cached_property
     def of_git(self) -> tuple[str, ...]:
-        """Git's own files in the workspace that the call would change, or may change."""
-        if self.request.workspace is None or not self.effects & {Effect.WRITE, Effect.EXECUTE}:
+        """Git's own files that the call would change, or may change."""
+        if not self.effects & {Effect.WRITE, Effect.EXECUTE}:
             return ()
-        changing = (one for one in self.script.invocations if one.program.kind != "reads" or one.used)
+        changing = [one for one in self.script.commands if use_of(one).kind != "reads"]
+        if changing or self.script.writes:
+            changing += [one for one in self.script.commands if one.name == "cd"]
         words = (part for one in changing for word in one.words for part in _parts(word))
-        return tuple(filter(_is_of_git, dict.fromkeys([*self.request.workspace.paths, *words, *self.script.writes])))
+        named = () if self.request.workspace is None else self.request.workspace.paths
+        return tuple(filter(_is_of_git, dict.fromkeys([*named, *words, *self.script.writes])))
 
     @cached_property
     def unreachable(self) -> str:
@@ -144,7 +145,10 @@ class CallFacts:
     @cached_property
     def leaving(self) -> tuple[str, ...]:
         """The paths in a command line that may point outside the workspace, and the files that it redirects to."""
-        found = [place for command in self.script.invocations for place in _places(command)]
+        words = (word for command in self.script.commands for word in command.words)
+        found = [
+            part for word in words for part in _parts(word) if part.startswith(("/", "~")) or ".." in part.split("/")
+        ]
         found += [target for target in self.script.reads if outside(target)]
         places = (path for path in dict.fromkeys([*found, *self.script.writes]) if path not in HARMLESS_TARGETS)
         workspace = self.request.workspace
@@ -153,7 +157,7 @@ class CallFacts:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Every word of the commands that may be a path, or contain one."""
-        words = [word for command in self.script.invocations for word in command.words]
+        words = [word for command in self.script.commands for word in command.words]
         return tuple(dict.fromkeys([*words, *(part for word in words for part in _parts(word)), *self.script.reads]))
 
     @cached_property
@@ -194,19 +198,6 @@ def _relative(path: str, root: str) -> str:
     return relpath(path, root) if within and not {"..", "."}.intersection(path.split("/")) else path
 
 
-def _places(command: Invocation) -> Iterator[str]:
-    if command.name in ("cd", "pushd") and (not command.operands or command.operands[0] == "-"):
-        yield "~"
-    for word in command.words:
-        if "/" in word or ".." in word or "~" in word:
-            yield from (part for part in _parts(word) if part.startswith(("/", "~")) or ".." in part.split("/"))
-    for pattern in command.command.patterns:
-        # A pattern such as `.?` fits the parent folder.
-        segments = [".." if part[:1] == "." and fnmatchcase("..", part) else part for part in pattern.split("/")]
-        if ".." in segments:
-            yield "/".join(segments)
-
-
 def _parts(word: str) -> Iterator[str]:
     # A word as a path, and the paths behind `--option=`, `@`, `-o` and the like.
     is_url = _URL.match(word) is not None
@@ -219,13 +210,10 @@ def _parts(word: str) -> Iterator[str]:
         yield word[start.start() :]
 
 
-def _hosts(command: Invocation) -> Iterator[str]:
-    if command.loose:
-        return
-    reaching = command.program.kind in REACHING
-    for word in command.words[1:]:
+def _hosts(command: Command) -> Iterator[str]:
+    for word in command.words[1:] if command.plain else command.words:
         urls = list(urls_of_text(word))
         yield from (host for url in urls for host in hosts_of(url))
-        remote = _REMOTE.fullmatch(word) if reaching and not urls and not word.startswith("-") else None
+        remote = _REMOTE.fullmatch(word) if is_reaching(command) and not urls and not word.startswith("-") else None
         if remote is not None:
             yield remote[1].lower()

@@ -25,8 +25,9 @@ from task.permissions.decisions import (
 from task.permissions.facts import FREE_CHARACTERS, CallFacts
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
-from task.permissions.programs import coverable, prefix_of
+from task.permissions.programs import covered, prefix_of, use_of
 from task.permissions.risk import assessed, command_of
+from task.permissions.shell import ADVICE
 
 Scope = Literal["call", "prefix", "tool"]  # from the narrowest to the widest
 
@@ -140,6 +141,7 @@ class Grants:
         return cls(clock, _LIST.validate_python(data))
 
 
+_QUIET = frozenset({"reads", "changes", "discards", "unknown"})
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 
 
@@ -173,7 +175,7 @@ class PolicyGate:
             return Allowed("policy")
         exact = digest(facts.tool, request.arguments, self.policy, request.workspace)
         card = card_of(facts)
-        commands = [command.words for command in facts.script.invocations] if _coverable(facts) else []
+        commands = [command.words for command in facts.script.commands] if _coverable(facts) else []
         tainted = request.context.tainted_beyond(facts.tool)
         found = self.grants.find(facts.tool, exact, self.principal, self.conversation, commands, tainted=tainted)
         if found is None:
@@ -184,15 +186,17 @@ class PolicyGate:
         return Allowed(found.describe(), card)
 
     def _question(self, facts: CallFacts, rule: Rule | None) -> str:
+        script = facts.script
         if rule is None:
-            return "no rule allows it"
+            return "no rule allows it" if script.plain else f"it is not a plain line ({script.why}). {ADVICE}"
         if rule.action == "ask":
             return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
             return "this conversation asks before every call that writes, executes or contacts a server"
-        unread = facts.unread or not facts.script.complete
+        runs_others = any(use_of(command).kind == "runs" for command in script.commands)
+        unread = facts.unread or runs_others or not script.plain
         if unread and not rule.command and self.policy.restricts_commands(facts):
-            return "a rule denies commands, and this command line could not be parsed completely"
+            return "a rule denies commands, and what this line runs is not known"
         return "" if rule.trusted else exposure(facts)
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
@@ -204,7 +208,8 @@ class PolicyGate:
 
 
 def _coverable(facts: CallFacts) -> bool:
-    return bool(facts.command) and not (facts.unread or facts.leaving) and coverable(facts.script)
+    known = bool(facts.command) and not (facts.unread or facts.leaving or facts.of_git)
+    return known and covered(facts.script)
 
 
 @dataclass(slots=True)
@@ -238,8 +243,12 @@ def exposure(facts: CallFacts) -> str:
         return f"{because}the call could change data on a server"
     if effects & {Effect.WRITE, Effect.EXECUTE} and facts.away:
         return f"{because}the call would access files outside the workspace"
-    if facts.command and (facts.hosts or not facts.script.exact):
-        return f"{because}the command would contact another machine, or is known only at run time"
+    if facts.command and (
+        facts.hosts
+        or not facts.script.plain
+        or not _QUIET.issuperset(use_of(one).kind for one in facts.script.commands)
+    ):
+        return f"{because}the command would contact another machine, or it is not a plain line"
     if not facts.urls_known:
         return f"{because}the model made up the address"
     if Effect.NETWORK in effects and (facts.too_long or facts.free_text > FREE_CHARACTERS):

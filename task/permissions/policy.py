@@ -15,9 +15,9 @@ from typing import Literal
 from task.conversation.messages import FunctionCall, ToolCall
 from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
 from task.permissions.facts import CallFacts
-from task.permissions.matching import are_within, is_concerned, is_spelt_out, other_command
+from task.permissions.matching import concerned, is_spelt_out, other_command
 from task.permissions.names import names_of
-from task.permissions.programs import covered, is_destructive
+from task.permissions.programs import is_discarding, writes_nothing
 
 Action = Literal["allow", "deny", "ask"]
 
@@ -83,15 +83,15 @@ class Rule:
         return (bool(fitting) and all(fitting)) if self.action == "allow" else any(fitting)
 
     def _command_fits(self, facts: CallFacts) -> bool:
-        invocations = facts.script.invocations
+        commands = facts.script.commands
         if self.action != "allow":
-            return any(is_concerned(invocation, self.command) for invocation in invocations)
+            return any(concerned(commands, self.command))
         if facts.unread:
             return False
         if self.workspace:
-            return are_within(facts.script, self.command) and not is_destructive(facts.script)
-        known = bool(invocations) and covered(facts.script) and (self.path is not None or not facts.leaving)
-        return known and all(one.loose or is_spelt_out(one, self.command) for one in invocations)
+            return bool(commands) and not other_command(facts.script, self.command) and not is_discarding(facts.script)
+        covered = writes_nothing(facts.script) and (self.path is not None or not (facts.leaving or facts.of_git))
+        return covered and all(is_spelt_out(one, self.command) for one in commands)
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ class Policy:
         """Why the call must not run; empty if nothing forbids it."""
         if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
-        unlisted = facts.unread or (facts.command and not are_within(facts.script, self.commands or ()))
-        if unlisted and self.commands is not None:
-            other, among = other_command(facts.script, self.commands), ", ".join(self.commands)
-            reason = f"it is not known or not among the allowed commands ({among})"
-            return f"Command '{other}' is not in the allowed commands list: {reason}"
+        if self.commands is not None and (facts.command or facts.unread):
+            other = other_command(facts.script, self.commands) or (facts.tool if facts.unread else "")
+            reason = f"it is not known or not among the allowed commands ({', '.join(self.commands)})"
+            if other:
+                return f"Command '{other}' is not in the allowed commands list: {reason}"
         rule = next((rule for rule in self.rules if rule.action == "deny" and rule.fits(facts)), None)
         if rule is None:
             return ""
         because = f"a rule forbids it ({rule.describe()})"
-        meant = next((one.name for one in facts.script.invocations if is_concerned(one, rule.command)), "")
+        meant = next((one.name for one in concerned(facts.script.commands, rule.command)), "")
         return f"Command '{meant}' is explicitly blocked by security policy: {because}" if meant else because
 
     def restricts_commands(self, facts: CallFacts) -> bool:

@@ -1,286 +1,210 @@
-"""Find every program that a script would run, and rate it by what common programs do with their arguments."""
+"""What is known about a command: what its program does in the forms of a list, and nothing about any other form."""
 
 import re
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
-from typing import NamedTuple
+from functools import cache, lru_cache
+from pathlib import Path
+from posixpath import basename
+from typing import Any, NamedTuple
 
 from task.permissions.icerc import Level
-from task.permissions.invocations import Invocation, Use, loosely, program_named, read
-from task.permissions.shell import LONGEST, MOST_COMMANDS, Command, Script, parsed
+from task.permissions.shell import Command, Script
 
 HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
-REACHING = frozenset({"fetches", "sends"})
-_SETTING = re.compile(r"-\Z|[A-Za-z_]\w*\+?=")
-_UPLOADING = re.compile(r"(?:-X|--request=?|--method=?)?(?:POST|PUT|PATCH|DELETE)\Z")
-_GIT_READING = frozenset(
-    "blame describe diff grep help log ls-files ls-tree rev-list rev-parse shortlog show status version".split()  # noqa: SIM905
-)
-_GIT_DESTROYING = frozenset({"clean", "filter-branch", "filter-repo", "gc", "restore"})
-_GIT_FORCED = frozenset({"reset", "push", "branch", "checkout", "tag", "rm", "switch", "worktree"})
-_FORCE = re.compile(r"--force|--hard|--mirror|--delete|-[a-zA-Z]*[fdD]")
-_GIT_REACHING = frozenset({"clone", "fetch", "pull", "push", "remote", "submodule", "ls-remote"})
+_VERSION = re.compile(r"(?<=[a-zA-Z])-?[0-9][0-9.]*\Z")
+_LEVELS: Mapping[str, tuple[Level, str]] = {
+    "changes": ("medium", "changes files"),
+    "contacts": ("medium", "contacts another machine"),
+    "unknown": ("medium", "may run code or change data"),
+    "unlisted": ("high", "is used in a form that is not on the list, which may do anything"),
+    "network": ("high", "may send data to another machine"),
+    "discards": ("high", "deletes or changes data that may be lost"),
+    "runs": ("high", "runs what its arguments name"),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class _Form:
+    # What a program does with these options and operands; `words`, `operands`: what all of them must look like.
+    kind: str
+    flags: frozenset[str]
+    values: frozenset[str]
+    words: re.Pattern[str] | None
+    operands: re.Pattern[str] | None
+    verbs: bool
+    otherwise: str
+
+
+class Use(NamedTuple):
+    """What a command does: on the list it `reads`, `changes` files or `contacts` another machine.
+
+    Otherwise its program `discards` data, uses the `network`, `runs` others, or is `unknown`; `unlisted`: the list has
+    the program, but not with these words.
+    """
+
+    kind: str
+    operands: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def listed(self) -> bool:
+        return self.kind in ("reads", "changes", "contacts")
+
+
+class Finding(NamedTuple):
     """The risk of one command, with the reason."""
 
     level: Level
     text: str
 
 
-class Reading(NamedTuple):
-    """All that a script would run, through `sudo`, `xargs`, `find -exec`, `sh -c` and others too.
-
-    `complete`: all of it was read; `exact`: nothing is known only at run time, and no variable is set.
-    """
-
-    invocations: tuple[Invocation, ...] = ()
-    scripts: tuple[Script, ...] = ()
-    complete: bool = True
-    exact: bool = True
-
-    @property
-    def writes(self) -> list[str]:
-        """The files that output is redirected to."""
-        return [target for script in self.scripts for target in script.writes]
-
-    @property
-    def reads(self) -> list[str]:
-        """The files that input is redirected from."""
-        return [target for script in self.scripts for target in script.reads]
-
-    @property
-    def sets(self) -> list[str]:
-        """The variables that are set."""
-        return [name for script in self.scripts for name in script.sets]
+@lru_cache(maxsize=4_096)
+def use_of(command: Command) -> Use:
+    """What the list says about a command."""
+    words = command.words
+    if not command.plain:
+        return Use("unlisted")
+    form = _table().forms.get(words[0])
+    if form is None:
+        return Use(_table().kinds.get(program_of(command.name), "unknown"))
+    return _read(words[0], words[1:], command.patterns) or Use(form.otherwise)
 
 
-def reading(script: Script) -> Reading:
-    """Follow what the commands of a script start, up to a number of commands and characters."""
-    found: list[Invocation] = []
-    scripts = [script]
-    waiting: list[Command | Invocation] = [*reversed(script.commands)]
-    characters = LONGEST
-    while waiting and len(found) < MOST_COMMANDS and characters > 0:
-        one = waiting.pop()
-        invocation = one if isinstance(one, Invocation) else read(one)
-        found.append(invocation)
-        for inner in reversed(list(_started(invocation))) if _starts(invocation) else ():
-            if isinstance(inner, str):
-                characters -= len(inner) + 1
-                scripts.append(parsed(inner))
-                waiting += reversed(scripts[-1].commands)
-            else:
-                characters -= len(inner.words)
-                waiting.append(inner)
-    exact = all(one.exact for one in scripts)
-    complete = not waiting and (exact or (all(one.understood for one in scripts) and all(map(_known, found))))
-    return Reading(tuple(found), tuple(scripts), complete, exact)
+def program_of(name: str) -> str:
+    """The program's name without a version at its end; another name of a program is its own."""
+    known = _table().names
+    return known.get(name) or known.get(plain := _VERSION.sub("", name)) or plain
 
 
-def findings(invocation: Invocation) -> Iterator[Finding]:
-    """The risks of one command, without those of the commands that it starts."""
-    program, name = invocation.program, invocation.name
-    if invocation.loose:
-        yield from _of_words(invocation)
-        return
-    if _unknown_program(invocation):
-        yield Finding("high", f"what runs is known only at run time: {invocation.line}")
-        return
-    match program.kind:
-        case "raises":
-            yield Finding("high", f"{name} runs it with another user's rights")
-        case "evaluates":
-            yield Finding("high", f"{name} runs text that is known only at run time: {invocation.line}")
-        case "destroys":
-            yield Finding("high", f"{name} deletes or changes data that may be lost: {invocation.line}")
-        case "sends":
-            yield Finding("high", f"{name} connects to another machine: {invocation.line}")
-        case "fetches":
-            yield from _of_fetcher(invocation)
-        case "interprets":
-            yield from _of_interpreter(invocation)
-        case "reads" | "carries":
-            if not invocation.command.exact:
-                yield Finding("medium", f"parts of it are known only at run time: {invocation.line}")
-        case _ if program.group == "sh":
-            yield from _of_shell(invocation)
-        case _ if name == "git":
-            yield from _of_git(invocation)
-        case _:
-            yield Finding("medium", f"{name} may change data: {invocation.line}")
-    if invocation.used or invocation.codes:
-        yield from _of_options(invocation)
+def _read(name: str, words: Sequence[str], patterns: bool) -> Use | None:
+    # None: the words are not in the form of the list.
+    form = _table().forms.get(name)
+    if form is None:
+        return None
+    operands: list[str] = []
+    options: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if form.words is not None or len(word) < 2 or word[0] != "-":
+            if form.verbs:
+                verb = _read(f"{name} {word}", words[position:], patterns)
+                return verb and verb._replace(operands=(word, *verb.operands), options=(*options, *verb.options))
+            (options if word.startswith("-") else operands).append(word)
+        elif word == "--":
+            operands += words[position:]
+            break
+        else:
+            waits = _waits(word, form)
+            position += waits or 0
+            if waits is None or position > len(words):
+                return None
+            options.append(word)
+    for expression, text in ((form.words, words), (form.operands, operands)):
+        if expression and (patterns or not expression.fullmatch("".join(f"\0{word}" for word in text))):
+            return None
+    return Use(form.kind, tuple(operands), tuple(options))
 
 
-def prefix_of(script: Reading) -> str:
+def _waits(word: str, form: _Form) -> bool | None:
+    # Whether the next word is the option's value; None: it is not on the list.
+    if word in form.flags or word in form.values:
+        return word in form.values
+    if word.startswith("--"):
+        name, equals, _ = word.partition("=")
+        return False if equals and (name in form.flags or name in form.values) else None
+    if word[:2] in form.values:
+        return False
+    for place, letter in enumerate(word[1:], 2):
+        if letter in form.values:
+            return place == len(word)
+        if letter not in form.flags and not (letter.isdigit() and "#" in form.flags):
+            return None
+    return False
+
+
+def findings(command: Command) -> Iterator[Finding]:
+    """The risks of one command of a plain line, or of the words of one that is not plain."""
+    use, name = use_of(command), command.name
+    if command.plain and use.kind != "reads":
+        level, does = _LEVELS[use.kind]
+        yield Finding(level, f"{name} {does}: {command.line}")
+    if not use.listed:
+        for word in dict.fromkeys(map(basename, command.parts[1:] if command.plain else command.parts)):
+            if _table().kinds.get(program_of(word)) in ("discards", "network"):
+                yield Finding("high", f"{name if command.plain else 'the line'} is given {word}, which it may run")
+
+
+def covered(script: Script) -> bool:
+    """Whether a grant for the first words may cover a line: all of it is on the list, and nothing is written."""
+    return writes_nothing(script) and all(use_of(command).listed for command in script.commands)
+
+
+def writes_nothing(script: Script) -> bool:
+    """Whether the line is plain and redirects no output into a file."""
+    return script.plain and bool(script.commands) and HARMLESS_TARGETS.issuperset(script.writes)
+
+
+def is_known(command: Command) -> bool:
+    """Whether a command does what its program is for: on the list, or of one that the list does not have."""
+    return use_of(command).kind not in ("unlisted", "runs")
+
+
+def is_discarding(script: Script) -> bool:
+    """Whether a program in the line is for deleting."""
+    return any(use_of(command).kind == "discards" for command in script.commands)
+
+
+def is_reaching(command: Command) -> bool:
+    """Whether the program is one that contacts other machines."""
+    return use_of(command).kind in ("contacts", "network")
+
+
+def prefix_of(script: Script) -> str:
     """The first words that "always" may cover; empty if only exactly this command line may be allowed."""
-    if len(script.invocations) != 1 or not coverable(script):
+    if len(script.commands) != 1 or not covered(script):
         return ""
-    name, *arguments = script.invocations[0].words
-    if not re.fullmatch(r"[\w.+-]+", name):
-        return ""
-    if name != "git" and script.invocations[0].program.kind != "fetches":
-        return name
-    return f"{name} {arguments[0]}" if arguments and re.fullmatch(r"[a-z][a-z0-9-]*", arguments[0]) else ""
+    command = script.commands[0]
+    if command.name != "git":
+        return command.name if use_of(command).kind != "contacts" else ""
+    return f"git {command.words[1]}" if re.fullmatch(r"[a-z][a-z-]*", "".join(command.words[1:2])) else ""
 
 
-def coverable(script: Reading) -> bool:
-    """Whether a grant for the first words of commands may cover the script: all of it is known and nothing is bad."""
-    return covered(script) and all(map(fully_known, script.invocations))
+class _Table(NamedTuple):
+    forms: Mapping[str, _Form]
+    kinds: Mapping[str, str]
+    names: Mapping[str, str]
 
 
-def covered(script: Reading) -> bool:
-    """Whether a rule may allow the script if it spells out the words of the commands that are not fully known."""
-    if not (script.complete and script.exact) or any(target not in HARMLESS_TARGETS for target in script.writes):
-        return False
-    return all(map(_harmless, script.invocations))
+@cache
+def _table() -> _Table:
+    data = tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
+    entries: dict[str, Any] = data["forms"]
+    forms: dict[str, _Form] = {}
+    for first, entry in entries.items():
+        given = [entries[entry["like"]], entry] if "like" in entry else [entry]
+        flags, values = (" ".join(one.get(name, "") for one in given) for name in ("flags", "values"))
+        form = _Form(
+            entry.get("kind", "reads"),
+            _options(flags if " " in first else f"{flags} --help --version"),
+            _options(values),
+            _expression(entry.get("words")),
+            _expression(entry.get("operands")),
+            entry.get("verbs", False),
+            entry.get("otherwise", "unlisted"),
+        )
+        forms |= dict.fromkeys([first, *entry.get("also", ())], form)
+    kinds = {name: kind for kind, names in data["kinds"].items() for name in names.split()}
+    return _Table(forms, kinds, {**{name: name for name in (*forms, *kinds)}, **data["names"]})
 
 
-def is_destructive(script: Reading) -> bool:
-    """Whether a command in it is rated as a high risk, such as one that discards work or starts others."""
-    return any(finding.level == "high" for one in script.invocations for finding in findings(one))
+def _options(text: str) -> frozenset[str]:
+    return frozenset(option for word in text.split() for option in ([word] if word[0] == "-" else word))
 
 
-def fully_known(invocation: Invocation) -> bool:
-    """Whether the program and its options are known, so that other operands do not change what it does."""
-    return invocation.program.known and "/" not in invocation.words[0]
-
-
-def _harmless(invocation: Invocation) -> bool:
-    program, command = invocation.program, invocation.command
-    if not program.known:
-        return bool(invocation.words) and not invocation.options
-    if invocation.loose or program.runs or invocation.unknown:
-        return False
-    if program.steerable and any(pattern[0] in "*?[" for pattern in command.patterns):
-        return False  # a file may have the name of an option
-    if program.most is not None and len(invocation.operands) > program.most:
-        return False
-    if invocation.codes or any(use is not Use.CODE for use, _ in invocation.used):
-        return False
-    return all(finding.level != "high" for finding in findings(invocation))
-
-
-def _starts(invocation: Invocation) -> bool:
-    program = invocation.program
-    special = program.runs or program.operands or invocation.used or invocation.codes or invocation.unknown
-    return bool(special) and not invocation.loose
-
-
-def _started(invocation: Invocation) -> Iterator[str | Command | Invocation]:
-    # What a command runs: text that is a command line, a command, or words that may be one.
-    program, command, operands = invocation.program, invocation.command, invocation.operands
-    yield from invocation.values(Use.SHELL)
-    yield from (command._replace(words=tuple(words)) for use, words in invocation.used if use is Use.COMMAND and words)
-    rest = operands[program.skip :]
-    match program.operands:
-        case "command":
-            words = tuple(dropwhile(_SETTING.match, rest))
-            if words:
-                yield " ".join(words) if any(mark.isspace() for mark in words[0]) else command._replace(words=words)
-        case "shell":
-            yield " ".join(rest)
-        case "first":
-            yield from operands[:1]
-        case "script" if any(use is Use.SCRIPT for use, _ in invocation.used):
-            yield from operands[:1]
-            rest = operands[1:]
-        case "arithmetic":
-            yield from (word for word in operands if "$(" in word or "`" in word)
-        case _:
-            pass
-    texts = _not_understood(invocation, rest)
-    if texts:
-        yield loosely(invocation, texts)
-
-
-def _not_understood(invocation: Invocation, rest: Sequence[str]) -> Sequence[str]:
-    program, words, fed = invocation.program, invocation.words, invocation.command.input
-    if invocation.unknown or not program.known or (program.runs and not program.operands):
-        return [*words[1:], fed] if len(words) > 1 or fed else []
-    if invocation.codes:
-        return [*invocation.codes, *words[1:]]
-    if program.operands == "script":
-        return [*rest, fed] if rest or fed else []
-    return [fed] if fed and program.runs else []
-
-
-def _unknown_program(invocation: Invocation) -> bool:
-    words = invocation.words
-    return not invocation.command.exact and (not words or any(mark in words[0] for mark in "$`*?[{<"))
-
-
-def _known(invocation: Invocation) -> bool:
-    # Whether it is certain what the command runs.
-    running = invocation.program.known and invocation.program.runs
-    return invocation.command.exact or not (running or _unknown_program(invocation))
-
-
-def _of_words(invocation: Invocation) -> Iterator[Finding]:
-    if not invocation.program.known:
-        return
-    for word in dict.fromkeys(invocation.words):
-        if program_named(word.rpartition("/")[2]).kind in ("destroys", "sends", "raises"):
-            yield Finding("high", f"{invocation.name} is given {word}, which it may run")
-
-
-def _of_options(invocation: Invocation) -> Iterator[Finding]:
-    name = invocation.name
-    for use, value in invocation.used:
-        line = invocation.line
-        match use:
-            case Use.WRITES:
-                yield Finding("medium", f"{name} writes into {''.join(value)}")
-            case Use.CHANGES:
-                yield Finding("medium", f"{name} changes files: {line}")
-            case Use.DESTROYS:
-                yield Finding("high", f"{name} deletes or writes: {line}")
-            case Use.SENDS:
-                yield Finding("high", f"{name} sends data to a server: {line}")
-            case Use.SHELL | Use.COMMAND:
-                yield Finding("medium", f"{name} runs another program: {line}")
-            case _:
-                pass
-    if invocation.codes:
-        does = "is made to use other programs or settings" if name == "git" else "starts commands or writes"
-        yield Finding("high", f"{name} {does}: {invocation.line}")
-
-
-def _of_interpreter(invocation: Invocation) -> Iterator[Finding]:
-    if invocation.command.input and len(invocation.words) == 1:
-        yield Finding("high", f"{invocation.name} runs what another command writes")
-    else:
-        yield Finding("medium", f"{invocation.name} runs code that is not analysed: {invocation.line}")
-
-
-def _of_shell(invocation: Invocation) -> Iterator[Finding]:
-    if invocation.command.input:
-        yield Finding("high", f"{invocation.name} runs what another command writes")
-    elif not any(use is Use.SCRIPT for use, _ in invocation.used):
-        yield Finding("high", f"{invocation.name} runs a script that is not analysed: {invocation.line}")
-
-
-def _of_fetcher(invocation: Invocation) -> Iterator[Finding]:
-    name, line, command = invocation.name, invocation.line, invocation.command
-    sends = any(map(_UPLOADING.match, command.words[1:]))
-    if name in ("curl", "wget", "http", "https") and (sends or command.input or not command.exact):
-        yield Finding("high", f"{name} sends data to a server: {line}")
-    else:
-        yield Finding("medium", f"{name} contacts external servers: {line}")
-
-
-def _of_git(invocation: Invocation) -> Iterator[Finding]:
-    verb, line = next(iter(invocation.operands), ""), invocation.line
-    if verb in _GIT_READING:
-        if not invocation.command.exact:
-            yield Finding("medium", f"parts of it are known only at run time: {line}")
-    elif verb in _GIT_DESTROYING or (verb in _GIT_FORCED and any(map(_FORCE.match, invocation.options))):
-        yield Finding("high", f"git {verb} discards work: {line}")
-    elif verb in _GIT_REACHING:
-        yield Finding("medium", f"git {verb} contacts an external server: {line}")
-    else:
-        yield Finding("medium", f"git {verb or 'alone'} may change the repository: {line}")
+def _expression(text: str | None) -> re.Pattern[str] | None:
+    # A blank stands for the end of a word, which no word contains.
+    return None if text is None else re.compile(text.replace(" ", "\0"), re.DOTALL)

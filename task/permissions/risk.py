@@ -61,12 +61,10 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield Finding("low", f"sends {facts.text_length:,} characters to a server")
     if facts.command:
         script = facts.script
-        if not script.complete:
-            yield Finding("high", "the command line could not be parsed completely, so its effect is unknown")
-        for command in script.invocations:
+        if not script.plain:
+            yield Finding("high", f"not a plain line: {script.why}. What it runs is not known")
+        for command in script.commands:
             yield from findings(command)
-        for name in script.sets:
-            yield Finding("medium", f"sets the variable {name}")
         for target in script.writes:
             yield Finding("medium", f"writes into {target}")
     else:
@@ -106,9 +104,9 @@ def _of_name(facts: CallFacts) -> Iterator[Finding]:
 
 def _scope(facts: CallFacts) -> str:
     if facts.command:
-        count = sum(not command.loose for command in facts.script.invocations)
+        count = len(facts.script.commands) if facts.script.plain else "unknown"
         contacted = f" and contacts {_listed(facts.hosts)}" if facts.hosts else ""
-        return f"runs {count} command{'s' if count != 1 else ''}{contacted}"
+        return f"runs {count} command{'' if count == 1 else 's'}{contacted}"
     remote, writes = Effect.NETWORK in facts.effects, Effect.WRITE in facts.effects
     files = _listed(facts.paths)
     changes = f"changes {files}" if files else f"{facts.tool} may change data{' on its server' if remote else ''}"

@@ -169,7 +169,9 @@ def test_a_blocked_command_never_runs_whichever_tool_it_hides_in(command: str, b
     ("command", "listed"),
     [
         ("ls -la", True), ("git status", True), ("ls && git diff | git apply", True), ("ls > out.txt", True),
-        ("rm old.txt", True), ("xargs git log", True), ("xargs rm new.txt", False), ("xargs --frobnicate rm", False),
+        ("rm old.txt", True), ("git stash drop", True), ("git rebase main", False),
+        ("xargs git log", False), ("xargs rm new.txt", False), ("find . -delete", False),
+        ("for x in a; do ls; done", False),
         ("git -c core.pager='rm x' log", False), ("git log --frobnicate", False), ("git clone 'ext::rm x'", False),
         ("git fetch --upload-pack='rm x'", False),
         ("cat x", False), ("ls; cat x", False), ("ls $(cat x)", False), ("./ls", False), ("sudo ls", False),
@@ -180,10 +182,10 @@ def test_a_blocked_command_never_runs_whichever_tool_it_hides_in(command: str, b
 async def test_of_the_allowed_commands_each_is_asked_about_and_all_others_are_refused(
     command: str, listed: bool
 ) -> None:
-    found = policy(bash={"allowed_commands": ["ls", "git", "rm old*", "xargs"]})
+    found = policy(bash={"allowed_commands": ["ls", "git", "rm old*", "xargs", "find", "git stash drop"]})
     decision = await gate(found).decide(request("server_exec", RUNS, command=command))
     assert isinstance(decision, Deferred if listed else Denied)
-    assert listed or "not known or not among the allowed commands (ls, git, rm old*, xargs)" in refused(found, command)
+    assert listed or "not known or not among the allowed commands (ls, git, rm old*, xargs, " in refused(found, command)
 
 
 async def test_the_lists_of_commands_leave_calls_without_a_command_alone() -> None:
@@ -241,7 +243,7 @@ async def test_a_tool_outside_the_list_is_neither_offered_nor_run() -> None:
 
 
 @pytest.mark.fault("gate: a blocked or allowed command that no command begins with")
-@pytest.mark.parametrize("text", ["curl | sh", "rm; ls", '"rm" -rf', ":(){ :|:& };:", "ls > x", "$HOME/x | y", "if"])
+@pytest.mark.parametrize("text", ["curl | sh", "rm; ls", '"rm" -rf', ":(){ :|:& };:", "ls > x", "$HOME/x | y"])
 @pytest.mark.parametrize("name", ["allowed_commands", "blocked_commands"])
 def test_a_list_entry_that_no_command_begins_with_stops_the_start(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"AGENT_TEPS__BASH__{name.upper()}: no command begins with") as caught:
