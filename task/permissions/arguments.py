@@ -79,13 +79,15 @@ def is_number(value: Any) -> bool:
 def addresses(arguments: Any) -> Iterator[str]:
     """The words in the arguments that name a machine, whatever the argument is called.
 
-    Not in queries, nor the name of a source file where a path is expected.
+    A text that begins with one is taken as a whole. Not in queries, nor the name of a source file as a path.
     """
     for name, text in named_values(arguments):
         if _ADDRESS_LIKE.search(text) and not _NO_PLACE.search(name):
             endings, numbered = _ENDINGS if _FILE.search(name) else (), _NUMBERED.search(name) is not None
             words = (word for word in words_of(text) if not (word.endswith(endings) or (numbered and word.isdecimal())))
-            yield from filter(is_address, words)
+            found = list(filter(is_address, words))
+            is_one = len(text.split(maxsplit=1)) > 1 and text.lstrip().startswith(tuple(found[:1]))
+            yield from [text.strip()] if is_one else found
 
 
 def named_hosts(arguments: Any) -> Iterator[str]:

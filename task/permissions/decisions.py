@@ -33,8 +33,8 @@ class WorkspaceAccess:
 class CallRequest:
     """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
 
-    `declared` are the arguments that the tool's schema declares to be URLs or hosts, `names` all that it declares.
-    `workspace` is set for the tools that work in a workspace only.
+    `names` are the arguments that the tool's schema declares. `workspace` is set for the tools that work in a workspace
+    only.
     """
 
     call: ToolCall
@@ -42,7 +42,6 @@ class CallRequest:
     effects: frozenset[Effect]
     context: ContextView = field(default_factory=ContextView)
     brief: Brief = field(default_factory=Brief)
-    declared: frozenset[str] = frozenset()
     workspace: WorkspaceAccess | None = None
     names: frozenset[str] = frozenset()
 

@@ -6,9 +6,9 @@ from functools import cached_property
 from itertools import islice
 from posixpath import relpath
 
-from task.permissions.arguments import addresses, amounts, command_lines, named_hosts, named_values, sent_length
+from task.permissions.arguments import addresses, command_lines, named_hosts, named_values, sent_length
 from task.permissions.decisions import CallRequest, Effect
-from task.permissions.hosts import host_of, is_unusual, words_of, written_host
+from task.permissions.hosts import host_of, is_usual, words_of
 from task.permissions.programs import HARMLESS_TARGETS, is_reaching, use_of
 from task.permissions.shell import Command, Script, parsed
 from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in, urls_of_text
@@ -20,8 +20,8 @@ _BETWEEN = re.compile(r"[=:,@]")
 _ROOT = re.compile(r"[/~]|\.\.")
 _LONGEST_PATH = 4_096
 FREE_CHARACTERS = 200  # a search this short may leave a conversation that contains text from outside
-# Addresses and files that the conversation knows and that count as nothing: which of them are chosen says something.
-FREE_NAMES, _LONGEST_NAME = 10, 1_000
+FREE_NAMES = 10  # known addresses and files that count as nothing: which of them are chosen says something, too
+_LONGEST_READ = FREE_CHARACTERS + FREE_NAMES * 1_000  # a longer call asks whatever is in it
 _NAME = re.compile(r"[./]\w")
 _IN_PYTHON = frozenset({"execute_code", "python_run"})  # our own, whose code is not a command line
 
@@ -37,14 +37,13 @@ class CallFacts:
     @cached_property
     def urls(self) -> tuple[str, ...]:
         """The URLs in the arguments, DIAL's own files excepted."""
-        request = self.request
-        found = urls_in(request.arguments, request.declared, fetched=Effect.NETWORK in self.effects)
+        found = urls_in(self.request.arguments, fetched=Effect.NETWORK in self.effects)
         return tuple(url for url in found if not is_dial_file(url))
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
         """The words that name a machine under any name, if the call reaches the network and is not too long anyway."""
-        reads = Effect.NETWORK in self.effects and not self.too_long
+        reads = Effect.NETWORK in self.effects and self.text_length <= _LONGEST_READ
         return tuple(dict.fromkeys(addresses(self.request.arguments))) if reads else ()
 
     @cached_property
@@ -56,15 +55,14 @@ class CallFacts:
         context = self.request.context
         named = self.addresses if context.tainted else ()
         return all(is_plain(url) and context.knows(url) for url in self.urls) and all(
-            context.knows(word) and not is_unusual(written_host(word)) for word in named
+            context.knows(word) and is_usual(word) for word in named
         )
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The hosts of the URLs, of other words that name a machine, and of the commands."""
-        named = [] if self.too_long else named_hosts(self.request.arguments)
         found = [host for url in self.urls for host in hosts_of(url)]
-        found += [host_of(word) for word in (*self.addresses, *named)]
+        found += map(host_of, [*self.addresses, *named_hosts(self.request.arguments)])
         found += [host for command in self.script.commands for host in _hosts(command)]
         return tuple(dict.fromkeys(host for host in found if host))
 
@@ -161,23 +159,15 @@ class CallFacts:
         return tuple(dict.fromkeys([*words, *(part for word in words for part in _parts(word)), *self.script.reads]))
 
     @cached_property
-    def amounts(self) -> tuple[str, ...]:
-        """The numbers whose name suggests money or a quantity, as `name = number`."""
-        return tuple(amounts(self.request.arguments))
-
-    @cached_property
     def text_length(self) -> int:
         """The number of characters that the model chose in the arguments."""
         return sent_length(self.request.arguments, self.request.names)
 
-    @property
-    def too_long(self) -> bool:
-        """Whether the call sends too much, whichever addresses are in it."""
-        return self.text_length > FREE_CHARACTERS + FREE_NAMES * _LONGEST_NAME
-
     @cached_property
     def free_text(self) -> int:
         """The same without the first addresses and names of files that the conversation knows."""
+        if self.text_length > _LONGEST_READ:
+            return self.text_length
         words = (word for _, text in named_values(self.request.arguments) for word in words_of(text))
         names = (word for word in words if _NAME.search(word) and "://" not in word)
         known = filter(self.request.context.knows, dict.fromkeys([*self.urls, *names]))

@@ -251,7 +251,7 @@ def exposure(facts: CallFacts) -> str:
         return f"{because}the command would contact another machine, or it is not a plain line"
     if not facts.urls_known:
         return f"{because}the model made up the address"
-    if Effect.NETWORK in effects and (facts.too_long or facts.free_text > FREE_CHARACTERS):
+    if Effect.NETWORK in effects and facts.free_text > FREE_CHARACTERS:
         return f"{because}the call would send more than {FREE_CHARACTERS} characters to a server"
     return ""
 

@@ -54,11 +54,6 @@ def _is_number(host: str) -> bool:
     return False
 
 
-def is_unusual(host: str) -> bool:
-    """Whether the host is the number of a machine in another spelling than the usual one."""
-    return _is_number(normalised(host)) and normalised(host) != host.strip("[]")
-
-
 def host_of(url: str) -> str:
     """The host of a URL or of a word that names a machine, normalised; empty if it has none."""
     return normalised(written_host(url))
@@ -73,6 +68,11 @@ def written_host(url: str) -> str:
         return urlsplit(text if "://" in text else f"//{text.lstrip('/')}").hostname or ""
     except ValueError:
         return text
+
+
+def is_usual(url: str) -> bool:
+    """Whether the host is written as browsers show it: no other spelling of a number, no dot at its end."""
+    return host_of(url) == written_host(url).lower()
 
 
 def words_of(text: str) -> Iterator[str]:

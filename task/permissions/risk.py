@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from task.permissions.arguments import named_values
+from task.permissions.arguments import amounts, named_values
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
@@ -85,7 +85,7 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
     if not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
         yield Finding(level, "the model made this address up: it is in none of your messages and in no result")
-    for amount in facts.amounts:
+    for amount in amounts(facts.request.arguments):
         yield Finding("high" if writes else "low", f"amount: {amount}")
 
 

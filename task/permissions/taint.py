@@ -4,17 +4,17 @@ import asyncio
 import html
 import json
 import re
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import chain, islice
-from typing import Any, Self, cast
+from itertools import islice
+from typing import Any, Self
+from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
 from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
 from task.permissions.arguments import addresses, named_values
-from task.permissions.hosts import host_of, is_unusual, written_host
+from task.permissions.hosts import host_of, is_usual
 from task.permissions.names import names_of, own_name
 
 # Browsers and HTTP libraries treat a backslash as a slash, and one slash as two.
@@ -26,23 +26,20 @@ _BEGINS = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*+://|//)?"
-    r"(?:[a-z0-9_-]++(?:\.[a-z0-9_-]++)*+|\[[0-9a-f:.]++\])(?::[0-9]{1,5}+)?+"
-    r"(?:[/?#](?:[\w.~!$&()*+,;=:@/?#-]|%[0-9a-f]{2})*+)?+",
-    re.IGNORECASE,
+    r"(?ai:(?:[a-z][a-z0-9+.-]*+://|//)?"
+    r"(?:[a-z0-9_-]++(?:\.[a-z0-9_-]++)*+|\[[0-9a-f:.]++\])(?::[0-9]{1,5}+)?+)"
+    r"(?:[/?#](?:[\w.~!$&()*+,;=:@/?#-]|%[0-9a-fA-F]{2})*+)?+"
 )
-_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*+:)?+(?://)?+[^/?#]*+", re.IGNORECASE)
 _DIAL_FILE = re.compile(r"(?:v1/)?(?:files|metadata)/\S+")
 _DIAL_FILE_IN_TEXT = re.compile(r"(?<![\w/.-])(?:v1/)?(?:files|metadata)/[^\s<>\"'`]+")
 _FILES_BEGIN = ("files/", "metadata/", "v1/")
 _BETWEEN_FILES = re.compile(r"\s++|,(?=(?:files/|https?://))")
 _NAMES = re.compile(r"ur[il]|link|href|endpoint|host|domain|site|webhook|callback", re.IGNORECASE)
-_FORMATS = frozenset({"uri", "uri-reference", "iri", "iri-reference", "url", "hostname", "idn-hostname"})
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _TRAILING = ".,:;!?)]}*_|\"'`>"
 _CLOSING = {'"': '"', "'": "'", "`": "`", "<": ">", "“": "”", "«": "»"}
 _PUNYCODE = re.compile(r"xn--([a-z0-9-]{1,59})")
-_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+_UNSEEN = re.compile(r"[^\w!-~]|[\u115f\u1160\u17b4\u17b5\u3164]")  # what is no letter, digit or mark of ASCII; fillers
 # Marks that no address contains part words. In a word an address may begin behind any mark that could not belong to it,
 # and end at a bracket, an anchor, or the end of a sentence.
 _WORD = re.compile(r"[^\s<>\"'`|]++")
@@ -54,41 +51,18 @@ _ENDS_TRIED, _LONGEST, _ROOM = 3, 4_096, 4  # ends of one start, characters of a
 _ROUNDS = 5  # of percent-encoding and entities inside each other
 
 
-def declared_urls(schema: Any) -> frozenset[str]:
-    """The names of the members that a JSON Schema declares to be URLs or hosts, itself or by reference."""
-    found = list(_formats(schema, ""))
-    urls = {name for name, kind in found if kind in _FORMATS}
-    return frozenset(urls | {name for name, kind in found if kind.rpartition("/")[2] in urls})
-
-
-def _formats(schema: Any, name: str) -> Iterator[tuple[str, str]]:
-    # The formats and references of all members and definitions, by their names.
-    if isinstance(schema, Mapping):
-        for key, part in cast("Mapping[str, Any]", schema).items():
-            if key in ("format", "$ref") and isinstance(part, str):
-                yield name, part
-            elif key in ("properties", "$defs", "definitions") and isinstance(part, Mapping):
-                for member, definition in cast("Mapping[str, Any]", part).items():
-                    yield from _formats(definition, member)
-            else:
-                yield from _formats(part, name)
-    elif isinstance(schema, list):
-        for part in cast("list[Any]", schema):
-            yield from _formats(part, name)
-
-
-def urls_in(arguments: Any, declared: frozenset[str] = frozenset(), *, fetched: bool = True) -> Iterator[str]:
+def urls_in(arguments: Any, *, fetched: bool = True) -> Iterator[str]:
     """The URLs in a call's arguments.
 
-    A text that begins with a scheme, or whose name or schema (`declared`) says that it is a URL, is one URL to its
-    end. In other texts a URL ends at a blank; also at a closing quotation mark if the tool fetches nothing.
+    A text that begins with a scheme, or whose name says that it is a URL, is one URL to its end. In other texts a URL
+    ends at a blank; also at a closing quotation mark if the tool fetches nothing.
     """
     for name, text in named_values(arguments):
         marked = ":" in text or "/" in text or "\\" in text  # most texts are not
         files = [part for part in _BETWEEN_FILES.split(text) if part] if text.startswith(_FILES_BEGIN) else []
         if files and all(is_dial_file(part) or _BEGINS.match(part) for part in files):
             yield from files  # of a text that consists of DIAL files and URLs only
-        elif (marked and _BEGINS.match(text)) or (name and (name in declared or _NAMES.search(name)) and text.strip()):
+        elif (marked and _BEGINS.match(text)) or (_NAMES.search(name) and text.strip()):
             yield text
         elif marked:
             yield from urls_of_text(text, quoted=not fetched)
@@ -113,14 +87,9 @@ def is_plain(url: str) -> bool:
     """Whether all parsers find the same scheme, host and path in the URL.
 
     Not in one with blanks, quotes, backslashes, invisible characters or a user name, nor with a host beyond ASCII or
-    one that is a number in an unusual spelling.
+    one in another spelling than browsers show.
     """
-    if _PLAIN.fullmatch(url) is None or is_unusual(written_host(url)):
-        return False
-    if url.isascii():
-        return True
-    found = _AUTHORITY.match(url)
-    return found is not None and found[0].isascii() and unicodedata.is_normalized("NFKC", url)
+    return _PLAIN.fullmatch(url) is not None and is_normalized("NFKC", url) and is_usual(url)
 
 
 def hosts_of(url: str) -> tuple[str, ...]:
@@ -135,38 +104,15 @@ def without_scheme(url: str) -> str:
     return url[scheme.end() if scheme else 0 :].rstrip("/")
 
 
-class _Dropped(dict[int, str | int | None]):
-    # A table for `str.translate` that looks at a character when it first meets it.
-    def __missing__(self, code: int) -> int | None:
-        mark = chr(code)
-        selects = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
-        dropped = unicodedata.category(mark)[0] in "CZ" or selects or mark in _FILLERS
-        self[code] = None if dropped else code
-        return None if dropped else code
-
-
-_DROPPED = _Dropped({0x5C: "/"})
-
-
 def folded(text: str) -> str:
     """The text as its addresses are compared: no case, blanks, invisible characters or other spellings."""
-    if text.isascii() and not ("%" in text or "&" in text or "\\" in text or "xn--" in text):
-        compact = "".join(text.split())
-        if compact.isprintable():
-            return compact.lower()
+    plainer = _UNSEEN.sub("", text)
     for _ in range(_ROUNDS):
-        plainer = html.unescape(unquote(unicodedata.normalize("NFKC", text).translate(_DROPPED)))
+        text = plainer
+        plainer = _UNSEEN.sub("", html.unescape(unquote(normalize("NFKC", text))))
         if plainer == text:
             break
-        text = plainer
-    return _PUNYCODE.sub(_unpunycoded, text.casefold())
-
-
-def _unpunycoded(label: re.Match[str]) -> str:
-    try:
-        return label[1].encode().decode("punycode")
-    except UnicodeError:
-        return label[0]
+    return _PUNYCODE.sub(lambda label: label[1].encode().decode("punycode", "replace"), plainer.casefold())
 
 
 def addresses_in(text: str) -> set[str]:
@@ -311,8 +257,10 @@ class ContextView:
         except ValueError:
             asked = raw
         self._asked[place] = folded("\n".join(text for _, text in named_values(asked)))
-        named = list(islice(chain(urls_in(asked), addresses(asked)), MOST_NAMED + 1))
-        return CUT not in raw and len(named) <= MOST_NAMED and all(self._known_before(one, place) for one in named)
+        urls = [(url, is_dial_file(url) or is_plain(url)) for url in islice(urls_in(asked), MOST_NAMED + 1)]
+        named = [*urls, *((word, True) for word in islice(addresses(asked), MOST_NAMED + 1))]
+        known = all(is_read and self._known_before(name, place) for name, is_read in named)
+        return known and CUT not in raw and len(named) <= MOST_NAMED
 
     def _known_before(self, url: str, end: int) -> bool:
         if (url, end) not in self._known:

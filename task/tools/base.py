@@ -15,7 +15,7 @@ from task.llm.base import ToolSchema
 from task.permissions.decisions import WorkspaceAccess
 from task.permissions.icerc import Brief
 from task.permissions.names import ALIASES, own_name
-from task.permissions.taint import Origin, declared_urls
+from task.permissions.taint import Origin
 from task.tools.models import Effect, ToolCallParams
 
 logger = logging.getLogger(__name__)
@@ -169,11 +169,6 @@ class BaseTool(ABC):
         from jsonschema import Draft202012Validator
 
         return Draft202012Validator(self.parameters)
-
-    @cached_property
-    def declared_urls(self) -> frozenset[str]:
-        """The arguments that the schema declares to be URLs or hosts."""
-        return declared_urls(self.parameters)
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:

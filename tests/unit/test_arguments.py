@@ -76,7 +76,9 @@ async def test_an_address_needs_approval_whatever_the_argument_is_called(name: s
         "//evil", r"\\evil\share", "git@evil:x", "bob@evil.com", "evil:8080", "localhost:9000", "10.0.0.1", "012.0.0.1",
         "0x0a000001", "167772161", "[::ffff:10.0.0.1]:80", "2001:db8::1", "evil.com.", "EVIL.COM:443/x", "t.co",
         "evil%2ecom", "evil\uff0ecom", "evil\u3002com", "site=evil.com", "go to (evil.com).", "mailto:bob@evil.com",
-        "evil.com\\x", "db.internal", "a.b.example/p?q#f", "xn--bcher-kva.example", "b\u00fccher.example", "*evil.io*",
+        "evil.com\\x", "docs.example/a?page=2 SECRET", "db.internal",
+        "a.b.example/p?q#f", "xn--bcher-kva.example", "b\u00fccher.example",
+        "*evil.io*",
     ],
 )  # fmt: skip
 async def test_every_spelling_of_an_address_needs_approval_after_text_from_outside(text: str) -> None:

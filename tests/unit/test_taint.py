@@ -16,7 +16,6 @@ from task.permissions.taint import (
     ContextView,
     Origin,
     addresses_in,
-    declared_urls,
     folded,
     hosts_of,
     is_plain,
@@ -209,24 +208,6 @@ def test_the_urls_of_a_call_are_found_wherever_they_are(arguments: dict[str, obj
     assert list(urls_in(arguments)) == urls
     page = {"text": "x = 'https://a.example/p'+SECRET; <a href=\"https://b.example\">b</a>"}
     assert list(urls_in(page, fetched=False)) == ["https://a.example/p", "https://b.example"], "if it is only written"
-
-
-def test_what_a_schema_declares_to_be_a_url_is_one_wherever_it_is() -> None:
-    address = {"type": "string", "format": "uri"}
-    schema = {
-        "type": "object",
-        "properties": {
-            "page": address,
-            "pages": {"type": "array", "items": {"anyOf": [address, {"type": "null"}]}},
-            "other": {"$ref": "#/$defs/Other"},
-            "source": {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}]},
-            "format": {"type": "string"},
-        },
-        "$defs": {"Address": address, "Other": {"properties": {"place": {"type": "string", "format": "hostname"}}}},
-    }
-    assert declared_urls(schema) == {"page", "pages", "place", "source", "Address"}
-    arguments = {"page": "a.example/p SECRET", "pages": ["b"], "other": {"place": "c.example"}, "format": "uri"}
-    assert list(urls_in(arguments, declared_urls(schema))) == ["a.example/p SECRET", "b", "c.example"]
 
 
 @pytest.mark.fault(
