@@ -14,20 +14,25 @@ _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _IGNORED_IN_URL = re.compile(r"[\t\r\n]")
 _AROUND_URL = "".join(map(chr, range(0x21)))  # browsers remove these before they parse a URL
 _ABSOLUTE = re.compile(r"(?:([a-z][a-z0-9+.-]*+):|[/\\]{2})", re.IGNORECASE)
-# As browsers read a tag: `>` ends it, except in quotes. Source: WHATWG HTML, 13.2.5 Tokenization
-_NAME, _SPACE = r"[^\t\n\f\r />][^\t\n\f\r />=]*+", r"[\t\n\f\r ]*+"
-_VALUE = r"\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)"
-_ATTRIBUTE = rf"[\t\n\f\r /]*+({_NAME})(?:{_SPACE}={_SPACE}(?:{_VALUE}|%s)|(?!{_SPACE}=))"
-# What a tag's attributes are is known already here, so a value that is missing or not closed counts as empty:
-# where an attribute does not match, each character of its name would be tried as the beginning of another.
-_ATTRIBUTES = re.compile(rf"(?<![\t\n\f\r /]){_ATTRIBUTE % ''}")
-# Python 3.11 fails over groups inside possessive quantifiers, so there are none in this one.
-_UNGROUPED = re.sub(r"[(](?![?])", "(?:", _ATTRIBUTE % "(?=>)")
-_TAG = re.compile(rf"<([a-zA-Z][^\t\n\f\r />]*+)((?:{_UNGROUPED})*+)[\t\n\f\r /]*+>")
-_IS_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*+:)?+[/\\]{2}|(?:https?|wss?|ftp|file|javascript|vbscript):", re.IGNORECASE)
-_IN_VALUE = re.compile(r"(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*+:)?+[/\\]{2}[^\s\"'<>)]*+", re.IGNORECASE)
-_HARMLESS = frozenset({"data", "mailto", "tel", "sms"})
-_FOLLOWED = frozenset({"a", "area"})
+# The tags and attributes that a chat renders and that load nothing but a picture. `style`, `class`, `id` and `srcset`
+# are not among them, nor is a tag whose text is not read as HTML: `pre`, `script`, `style`, `svg`, `textarea` …
+_NAMES = (
+    r"(?:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-6r]|i|img|ins|kbd"
+    r"|li|mark|ol|p|q|ruby|rp|rt|s|samp|small|span|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|u|ul|var|wbr)"
+)
+_TEXT = r"[^%s<>`\x00-\x1f]*+"  # a backquote could be the end of code that begins before the tag
+_URL = r"(?:[^%s&<>`\x00-\x1f]|&amp;|&[\w-]++=)*+"  # no entity that becomes another character
+_ATTRIBUTE = "|".join(
+    rf"(?:href|src)={quote}{_URL % quote}{quote}|(?:alt|title)={quote}{_TEXT % quote}{quote}"
+    rf"|(?:align|dir|rel|target)={quote}[a-z_ ]*+{quote}"
+    rf"|(?:colspan|height|rowspan|start|value|width)={quote}\d{{1,3}}%?{quote}"
+    for quote in "\"'"
+)
+_TAG = re.compile(rf"<(?:/{_NAMES} *+|{_NAMES}((?: ++(?:open|{_ATTRIBUTE}))*+) *+/?)>", re.IGNORECASE)
+TAG_SO_FAR = re.compile(rf"</?(?:[a-z]*+|{_NAMES}(?: [^<>`\x00-\x1f]*+)?/?)\Z", re.IGNORECASE)
+_ADDRESSES = re.compile(r" (href|src)=(?:\"([^\"]*+)\"|'([^']*+)')", re.IGNORECASE)
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp)[;,]", re.IGNORECASE)
+_HARMLESS = frozenset({"mailto", "tel", "sms"})
 _ACTIVE = frozenset({"javascript", "vbscript"})
 
 _ENTITY = re.compile(r"&(?=#|\w+;)")
@@ -57,8 +62,8 @@ class Suspicion:
         if absolute is None and "://" not in url:
             return False
         scheme = (absolute[1] or "").lower() if absolute else ""
-        if scheme in _ACTIVE:
-            return True
+        if scheme in _ACTIVE or scheme == "data":
+            return _PICTURE.match(url) is None
         host: str | None = None
         with suppress(ValueError):  # no host can be read from it
             host = urlsplit(url.replace("\\", "/")).hostname or ""
@@ -69,20 +74,17 @@ class Suspicion:
 
 
 def tag_at(text: str, start: int, end: int) -> tuple[int, list[tuple[str, Use]]] | None:
-    """The length of the HTML tag that begins at `start`, and the absolute URLs in its attributes with their uses.
+    """The length of the HTML tag that begins at `start`, and the URLs in its attributes with their uses.
 
-    None: the tag does not end before `end`.
+    None: it is not a tag that may be shown, or does not end before `end`.
     """
     tag = _TAG.match(text, start, end)
     if tag is None:
         return None
     urls: list[tuple[str, Use]] = []
-    for found in _ATTRIBUTES.finditer(tag[2]):
-        value = found[2] or found[3] or found[4] or found[1]
-        use: Use = "follow" if found[1].lower() == "href" and tag[1].lower() in _FOLLOWED else "load"
-        url = _as_browsers_read(html.unescape(value))
-        parts: list[str] = [url] if _IS_URL.match(url) else _IN_VALUE.findall(url)
-        urls.extend((part, use) for part in parts)
+    for name, *values in _ADDRESSES.findall(tag[1] or ""):
+        use: Use = "follow" if name.lower() == "href" else "load"
+        urls.append((_as_browsers_read(html.unescape("".join(values))), use))
     return tag.end() - start, urls
 
 
@@ -104,4 +106,4 @@ def inert(url: str) -> str:
 
 def defused(address: str) -> str:
     """The address defanged, as is customary for malicious ones: `https[://]host[.]example`."""
-    return _ENTITY.sub("&amp;", _MARK.sub("[://]", address)).replace(".", "[.]").replace("`", "%60")
+    return _ENTITY.sub("&amp;", _MARK.sub("[://]", address)).replace(".", "[.]").replace("`", "%60").replace("<", "%3C")
