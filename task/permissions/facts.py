@@ -9,7 +9,7 @@ from posixpath import relpath
 from task.permissions.arguments import addresses, command_lines, named_hosts, named_values, sent_length
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.hosts import host_of, is_usual, words_of
-from task.permissions.programs import HARMLESS_TARGETS, is_reaching, use_of
+from task.permissions.programs import HARMLESS_TARGETS, REACHING, kind_of
 from task.permissions.shell import Command, Script, parsed
 from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in, urls_of_text
 
@@ -121,7 +121,7 @@ class CallFacts:
         """Git's own files that the call would change, or may change."""
         if not self.effects & {Effect.WRITE, Effect.EXECUTE}:
             return ()
-        changing = [one for one in self.script.commands if use_of(one).kind != "reads"]
+        changing = [one for one in self.script.commands if kind_of(one) != "reads"]
         if changing or self.script.writes:
             changing += [one for one in self.script.commands if one.name == "cd"]
         words = (part for one in changing for word in one.words for part in _parts(word))
@@ -143,18 +143,14 @@ class CallFacts:
     @cached_property
     def leaving(self) -> tuple[str, ...]:
         """The paths in a command line that may point outside the workspace, and the files that it redirects to."""
-        words = (word for command in self.script.commands for word in command.words)
-        found = [
-            part for word in words for part in _parts(word) if part.startswith(("/", "~")) or ".." in part.split("/")
-        ]
-        found += [target for target in self.script.reads if outside(target)]
+        found = [word for word in self.words if word.startswith(("/", "~")) or ".." in word.split("/")]
         places = (path for path in dict.fromkeys([*found, *self.script.writes]) if path not in HARMLESS_TARGETS)
         workspace = self.request.workspace
         return tuple(places) if workspace is None else tuple(_relative(path, workspace.root) for path in places)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Every word of the commands that may be a path, or contain one."""
+        """Every word of the commands, the paths in them, and the files that input is redirected from."""
         words = [word for command in self.script.commands for word in command.words]
         return tuple(dict.fromkeys([*words, *(part for word in words for part in _parts(word)), *self.script.reads]))
 
@@ -204,6 +200,6 @@ def _hosts(command: Command) -> Iterator[str]:
     for word in command.words[1:] if command.plain else command.words:
         urls = list(urls_of_text(word))
         yield from (host for url in urls for host in hosts_of(url))
-        remote = _REMOTE.fullmatch(word) if is_reaching(command) and not urls and not word.startswith("-") else None
-        if remote is not None:
+        reaching = kind_of(command) in REACHING and not urls and not word.startswith("-")
+        if reaching and (remote := _REMOTE.fullmatch(word)) is not None:
             yield remote[1].lower()

@@ -25,7 +25,7 @@ from task.permissions.decisions import (
 from task.permissions.facts import FREE_CHARACTERS, CallFacts
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
-from task.permissions.programs import covered, prefix_of, use_of
+from task.permissions.programs import REACHING, covered, kind_of, prefix_of
 from task.permissions.risk import assessed, command_of
 from task.permissions.shell import ADVICE
 
@@ -141,7 +141,7 @@ class Grants:
         return cls(clock, _LIST.validate_python(data))
 
 
-_QUIET = frozenset({"reads", "changes", "discards", "unknown"})
+_REACHING = REACHING | {"unlisted", "runs"}  # or may do so
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 
 
@@ -193,8 +193,7 @@ class PolicyGate:
             return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
             return "this conversation asks before every call that writes, executes or contacts a server"
-        runs_others = any(use_of(command).kind == "runs" for command in script.commands)
-        unread = facts.unread or runs_others or not script.plain
+        unread = facts.unread or not script.plain or "runs" in map(kind_of, script.commands)
         if unread and not rule.command and self.policy.restricts_commands(facts):
             return "a rule denies commands, and what this line runs is not known"
         return "" if rule.trusted else exposure(facts)
@@ -243,11 +242,8 @@ def exposure(facts: CallFacts) -> str:
         return f"{because}the call could change data on a server"
     if effects & {Effect.WRITE, Effect.EXECUTE} and facts.away:
         return f"{because}the call would access files outside the workspace"
-    if facts.command and (
-        facts.hosts
-        or not facts.script.plain
-        or not _QUIET.issuperset(use_of(one).kind for one in facts.script.commands)
-    ):
+    reaching = not _REACHING.isdisjoint(map(kind_of, facts.script.commands))
+    if facts.command and (facts.hosts or reaching):
         return f"{because}the command would contact another machine, or it is not a plain line"
     if not facts.urls_known:
         return f"{because}the model made up the address"

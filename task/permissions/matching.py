@@ -1,11 +1,11 @@
 """Compare commands with how a rule says that they begin."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from posixpath import basename
 
-from task.permissions.programs import is_known, program_of, use_of
+from task.permissions.programs import LISTED, kind_of, program_of
 from task.permissions.shell import Command, Script
 
 _BEGINNING = re.compile(r"\s*[\w./:@%+*?\[\]-]+(?:\s+[\w./,:@%+=~^*?\[\]-]+)*\s*")
@@ -17,74 +17,64 @@ def is_beginning(text: str) -> bool:
 
 
 def other_command(script: Script, beginnings: Sequence[str]) -> str:
-    """The first command that is not one of these, in a form that is known; empty if all are."""
+    """The first command that does not begin so, or of which is not known what it runs; empty if there is none."""
     if not script.plain:
         return f"not a plain line ({script.why})"
     for one in script.commands:
-        if not (_is_whole(one, beginnings) or (is_known(one) and begins(one, beginnings))):
+        if not _begins(one, beginnings, whole=kind_of(one) in ("unlisted", "runs")):
             return one.name
     return ""
 
 
-def begins(command: Command, beginnings: Iterable[str]) -> bool:
-    """Whether the command begins with the words of one of these."""
-    return any(_begin(command.words, beginning.split()) for beginning in beginnings)
-
-
-def _begin(found: Sequence[str], words: Sequence[str]) -> bool:
-    return len(found) >= len(words) and all(map(fnmatchcase, found, words))
-
-
 def is_spelt_out(command: Command, beginnings: Iterable[str]) -> bool:
-    """Whether a rule that allows these beginnings means the command: one of the list, or an unknown one of which all
-    words are in the rule and none is an option.
-    """
-    if use_of(command).listed:
-        return begins(command, beginnings)
-    return use_of(command).kind == "unknown" and _is_whole(command, beginnings)
+    """Whether a rule that allows these beginnings means the command: one of an unknown program only as a whole."""
+    kind = kind_of(command)
+    return (kind in LISTED or kind == "unknown") and _begins(command, beginnings, whole=kind == "unknown")
 
 
-def _is_whole(command: Command, beginnings: Iterable[str]) -> bool:
-    if command.patterns or any(word.startswith(("-", "+")) for word in command.words):
+def _begins(command: Command, beginnings: Iterable[str], *, whole: bool) -> bool:
+    # `whole`: all its words are in a beginning, and none of them is an option.
+    found = command.words
+    if whole and (command.patterns or any(word.startswith(("-", "+")) for word in found)):
         return False
-    return begins(command, (text for text in beginnings if len(text.split()) == len(command.words)))
+    counts = range(len(found) if whole else 0, len(found) + 1)
+    meant = (words for beginning in beginnings if len(words := beginning.split()) in counts)
+    return any(all(map(fnmatchcase, found, words)) for words in meant)
 
 
-def concerned(commands: Sequence[Command], beginnings: Iterable[str]) -> Iterable[Command]:
+def concerned(commands: Sequence[Command], beginnings: Iterable[str]) -> Iterator[Command]:
     """The commands that a rule which denies these beginnings, or asks about them, means."""
     # What runs others may be given their names by any command before it.
-    loose = any(use_of(command).kind == "runs" for command in commands)
+    loose = any(kind_of(command) == "runs" for command in commands)
     rules = [words for beginning in beginnings if (words := beginning.split())]
     return (command for command in commands if any(_concerns(words, command, loose) for words in rules))
 
 
 def _concerns(words: Sequence[str], command: Command, loose: bool) -> bool:
     # In whatever order its options stand; in a command that is not on the list, wherever the words occur.
-    name, *rest = words
-    use = use_of(command)
-    options = [word for word in rest if word.startswith("-")]
-    operands = [word for word in rest if not word.startswith("-")]
-    if use.listed and not loose:
-        if not _same_program(command.name, name):
-            return False
-        in_form = len(use.operands) >= len(operands) and all(map(fnmatchcase, use.operands, operands))
-        return _begin(command.words[1:], rest) or (in_form and _have(use.options, options))
-    parts = command.parts
-    begin = next((place for place, part in enumerate(parts, 1) if _same_program(basename(part), name)), None)
-    if begin is None:
+    if kind_of(command) in LISTED and not loose:
+        found = command.words[1:] if _same_program(command.name, words[0]) else None
+        verb = 1 if command.name == "git" else 0
+    else:
+        left, verb = iter(command.parts), 0
+        found = tuple(left) if any(_same_program(basename(part), words[0]) for part in left) else None
+    if found is None:
         return False
-    left = iter(parts[begin:])
-    return _have(parts, options) and all(any(fnmatchcase(word, wanted) for word in left) for wanted in operands)
+    operands, wanted = ([word for word in some if word[:1] != "-"] for some in (found, words[1:]))
+    if not all(map(fnmatchcase, operands[:verb], wanted)):
+        return False
+    left = iter(operands)
+    return all(any(fnmatchcase(word, one) for word in left) for one in wanted) and all(
+        _has(found, word) for word in words[1:] if word[0] == "-"
+    )
 
 
 def _same_program(name: str, wanted: str) -> bool:
     return fnmatchcase(name, wanted) or program_of(name) == program_of(wanted)
 
 
-def _have(found: Sequence[str], options: Sequence[str]) -> bool:
-    letters = {letter for option in found if option[:1] == "-" and option[:2] != "--" for letter in option[1:]}
-    return all(
-        any(fnmatchcase(option.partition("=")[0], wanted) or fnmatchcase(option, wanted) for option in found)
-        or (not wanted.startswith("--") and letters.issuperset(wanted[1:]))
-        for wanted in options
-    )
+def _has(found: Sequence[str], wanted: str) -> bool:
+    if any(fnmatchcase(word.partition("=")[0], wanted) or fnmatchcase(word, wanted) for word in found):
+        return True
+    letters = {letter for word in found if word[:1] == "-" and word[:2] != "--" for letter in word[1:]}
+    return not wanted.startswith("--") and letters.issuperset(wanted[1:])

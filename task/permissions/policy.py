@@ -17,7 +17,7 @@ from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
 from task.permissions.facts import CallFacts
 from task.permissions.matching import concerned, is_spelt_out, other_command
 from task.permissions.names import names_of
-from task.permissions.programs import is_discarding, writes_nothing
+from task.permissions.programs import kind_of, writes_nothing
 
 Action = Literal["allow", "deny", "ask"]
 
@@ -89,7 +89,8 @@ class Rule:
         if facts.unread:
             return False
         if self.workspace:
-            return bool(commands) and not other_command(facts.script, self.command) and not is_discarding(facts.script)
+            listed = bool(commands) and not other_command(facts.script, self.command)
+            return listed and "discards" not in map(kind_of, commands)
         covered = writes_nothing(facts.script) and (self.path is not None or not (facts.leaving or facts.of_git))
         return covered and all(is_spelt_out(one, self.command) for one in commands)
 

@@ -14,7 +14,7 @@ _BARE = r"\w./,:@%+="
 _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"$`!\\]|\\[\\"])*)\"""")
 _TOKEN = re.compile(
     r"[ \t]+|(?P<errors>2>&1(?=[ \t\n;|]|\Z))|(?P<redirection>(?:2?>>?|<)(?![<>&|(]))"
-    rf"|(?P<end>&&|\|\|?(?!&)|[;\n])|(?P<word>(?!\d+[<>])(?:[{_BARE}*?-]|{_QUOTED.pattern})++)"
+    rf"|(?P<end>&&|\|\|?(?!&)|[;\n])|(?P<word>(?!\d+[<>])(?:[{_BARE}*?-]|{_QUOTED.pattern})+)"
 )
 _ESCAPED = re.compile(r"\\(.)")
 # A name with a folder in front of it is never an option, and one that begins with a dot could be the parent folder.
@@ -51,11 +51,6 @@ class Command(NamedTuple):
         """The words in the words, also those behind the letter of an option, such as `-Orm`."""
         found: list[str] = _PART.findall("\n".join(self.words))
         return [part for word in found for part in (word, *([word[2:]] if word[0] == "-" and word[2:] else ()))]
-
-    @property
-    def line(self) -> str:
-        """The command for users, shortened."""
-        return " ".join(self.words)[:120]
 
 
 class Script(NamedTuple):
@@ -99,8 +94,10 @@ def _script(text: str) -> Script:
             segment.append((kind, mark))
         elif segment:
             command, opened = _command(segment)
-            if command.name == "cd" and (commands or opened or mark not in ("&&", "") or not _is_to_a_folder(command)):
-                raise _NotPlainError("cd elsewhere than in front: cd FOLDER && …")
+            if command.name == "cd":
+                in_front = mark in ("&&", "") and not (commands or opened or command.patterns)
+                if not in_front or len(command.words) != 2 or command.words[1][:1] in ("", "-"):
+                    raise _NotPlainError("cd elsewhere than in front: cd FOLDER && …")
             commands.append(command)
             files += opened
             before, segment = mark, []
@@ -108,10 +105,6 @@ def _script(text: str) -> Script:
             raise _NotPlainError("a missing command")
     reads = tuple(file for mark, file in files if mark == "<")
     return Script(tuple(commands), tuple(file for mark, file in files if mark != "<"), reads)
-
-
-def _is_to_a_folder(command: Command) -> bool:
-    return len(command.words) == 2 and command.words[1][:1] not in ("", "-") and not command.patterns
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
