@@ -71,7 +71,9 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"dial-agent {version(DISTRIBUTION)}")
+        from task.cli.options import write
+
+        write(f"dial-agent {version(DISTRIBUTION)}")
         raise typer.Exit
 
 
@@ -88,11 +90,11 @@ def main() -> None:
     """Run the command line; a wrong setting, request or store is one line on standard error and exit code 2."""
     try:
         app()
-    except (SettingsError, InvalidRequest, StoreVersionError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(Exit.USAGE)
-    except StoreUnavailable as error:
-        print(error, file=sys.stderr)
-        sys.exit(Exit.FAILED)
+    except (SettingsError, InvalidRequest, StoreVersionError, StoreUnavailable) as error:
+        from task.cli.options import write
+
+        write(error, err=True)
+        is_usage = isinstance(error, StoreVersionError) or not isinstance(error, StoreUnavailable)
+        sys.exit(Exit.USAGE if is_usage else Exit.FAILED)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -11,7 +10,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from task.cli.addresses import base_url, core_is_ours
-from task.cli.options import Output, read_settings
+from task.cli.options import Output, read_settings, write
 from task.errors import SettingsError
 from task.settings import process_environment
 from task.settings.sources import read_dotenv
@@ -56,7 +55,7 @@ def core_config(
         text, bits = config_fragment(_read(path), address.rstrip("/"), path, version), 0o644
         if agent is None and not core_is_ours(settings):
             note = f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address."
-            print(note, file=sys.stderr)
+            write(note, err=True)
     else:
         try:
             bits = int(mode, 8)
@@ -64,7 +63,7 @@ def core_config(
             raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
         text = render_config(path, dotenv_environment(), agent or TEMPLATE_AGENT, version or NEWEST)
     if output is None:
-        print(text)
+        write(text)
     else:
         replace_file(output, text, bits)
 

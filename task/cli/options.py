@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from task.permissions.icerc import visible
 from task.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -50,7 +51,16 @@ def read_settings(config: Path | None, *, foreign: bool = True, **given: Any) ->
 def print_left_out(settings: Settings) -> None:
     """Name what was left out of the files of the working directory."""
     if settings.ignored:
-        print(LEFT_OUT.format(names=", ".join(settings.ignored)), file=sys.stderr)
+        write(LEFT_OUT.format(names=", ".join(settings.ignored)), err=True)
+
+
+def write(text: object = "", *, err: bool = False, raw: bool = False, end: str = "\n") -> None:
+    """Print text, which may be another's, with what a terminal would act on spelt out.
+
+    `raw`: unchanged where no terminal reads it.
+    """
+    stream = sys.stderr if err else sys.stdout
+    print(str(text) if raw and not stream.isatty() else visible(str(text)), file=stream, end=end, flush=True)
 
 
 def print_json(value: Any) -> None:

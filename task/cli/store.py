@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ import typer
 from sqlalchemy import create_engine, make_url
 
 from task.cli import Exit
-from task.cli.options import Config, on_store, read_settings
+from task.cli.options import Config, on_store, read_settings, write
 from task.cli.traces import columns
 from task.errors import InvalidRequest, StoreUnavailable
 from task.store import schema
@@ -43,7 +42,7 @@ def backup(file: Backup, config: Config = None) -> None:
         raise InvalidRequest(f"{file} exists: name another file, or move it away")
     with _copied(source, file) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")  # a backup is one file
-    print(f"{file} is written. {_held(_survey(file))}", file=sys.stderr)
+    write(f"{file} is written. {_held(_survey(file))}", err=True)
 
 
 @app.command()
@@ -68,9 +67,9 @@ def restore(file: Backup, config: Config = None) -> None:
             Path(f"{target}{suffix}").unlink(missing_ok=True)
     with _copied(file, target):
         pass
-    print(f"{target} is restored. {_held(found)}", file=sys.stderr)
+    write(f"{target} is restored. {_held(found)}", err=True)
     if kept is not None:
-        print(f"The store of before is {kept}", file=sys.stderr)
+        write(f"The store of before is {kept}", err=True)
 
 
 @app.command()
@@ -86,12 +85,12 @@ def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None
 
     place, before = _on_database(_url(config), migrated, seconds)
     if before is None:
-        print(f"{place}: its tables are created, version {HEAD}")
+        write(f"{place}: its tables are created, version {HEAD}")
     elif before < HEAD:
-        print(f"{place}: its tables are brought up to date, from version {before} to {HEAD}")
+        write(f"{place}: its tables are brought up to date, from version {before} to {HEAD}")
     else:
         newer = f"; they are newer than this version ({HEAD}), which works with them" if before > HEAD else ""
-        print(f"{place}: its tables are up to date, version {before}{newer}")
+        write(f"{place}: its tables are up to date, version {before}{newer}")
 
 
 @app.command()
@@ -104,13 +103,13 @@ def check(config: Config = None) -> None:
     url = _url(config)
     if not url.startswith("sqlite"):
         place, found = _on_database(url, place_and_contents)
-        print(f"{place}: {_held(found)}. The server checks its own files.")
+        write(f"{place}: {_held(found)}. The server checks its own files.")
         return
     source = _existing(_sqlite_file(url))
     if problems := _problems(source):
-        print(f"{source} is damaged: {'; '.join(problems)}\nRestore a backup: dial-agent store restore FILE")
+        write(f"{source} is damaged: {'; '.join(problems)}\nRestore a backup: dial-agent store restore FILE")
         raise typer.Exit(Exit.FAILED)
-    print(f"{source} is sound. {_held(_survey(source))}")
+    write(f"{source} is sound. {_held(_survey(source))}")
 
 
 def _url(config: Path | None) -> str:
@@ -208,8 +207,8 @@ def create(
     key, secret = on_store(
         read_settings(config, foreign=False), lambda store: store.keys.create(owner, label, operator=operator)
     )
-    print(f"{key.key_id} belongs to {owner}. The secret is shown only once:", file=sys.stderr)
-    print(secret)
+    write(f"{key.key_id} belongs to {owner}. The secret is shown only once:", err=True)
+    write(secret)
 
 
 @keys.command("list")
@@ -219,7 +218,7 @@ def list_keys(config: Config = None) -> None:
     for key in on_store(read_settings(config, foreign=False), lambda store: store.keys.list()):
         state = f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid"
         rows.append((key.key_id, key.owner, "operator" * key.operator, iso(key.created_at), state, key.label))
-    print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
+    write(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
 
 
 @keys.command()
@@ -228,4 +227,4 @@ def revoke(
 ) -> None:
     """Revoke a key permanently."""
     on_store(read_settings(config, foreign=False), lambda store: store.keys.revoke(key_id))
-    print(f"{key_id} is revoked", file=sys.stderr)
+    write(f"{key_id} is revoked", err=True)

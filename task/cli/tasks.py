@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from task.cli import Exit
-from task.cli.options import AsJson, Config, JsonLines, on_store, print_json, read_settings
+from task.cli.options import AsJson, Config, JsonLines, on_store, print_json, read_settings, write
 from task.cli.run import OWNER, RunArguments, UnsafeNoSandbox, UnsafeWorkspace, run
 from task.cli.traces import columns
 from task.coding.checkpoints import Checkpoints, UndoPlan
@@ -17,7 +17,7 @@ from task.coding.diffs import FileDiff, whole
 from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, task_of, tasks
 from task.errors import Conflict, NotFound
-from task.permissions.icerc import plain, visible
+from task.permissions.icerc import plain
 from task.runs.events import Undone
 from task.settings import Settings
 from task.store.records import iso
@@ -44,9 +44,9 @@ def show_list(
     if as_json:
         print_json([_data(task) for task in page.items])
     else:
-        print(listing(page.items))
+        write(listing(page.items))
     if page.cursor is not None:
-        print(f"more tasks: --cursor {page.cursor}", file=sys.stderr)
+        write(f"more tasks: --cursor {page.cursor}", err=True)
 
 
 @app.command()
@@ -68,15 +68,14 @@ def show(
 
     task, diffs, gone = on_store(settings, found)
     if diff:
-        text = whole(diffs)
-        sys.stdout.write("".join(map(visible, text.splitlines(keepends=True))) if sys.stdout.isatty() else text)
+        write(whole(diffs), raw=True, end="")
     elif as_json:
         changes = [{"path": item.path, "added": item.added, "removed": item.removed} for item in diffs]
         print_json({**_data(task), "changes": changes, "diff": whole(diffs)})
     else:
-        print(details(task, diffs))
+        write(details(task, diffs))
     if gone:
-        print(gone, file=sys.stderr)
+        write(gone, err=True)
 
 
 @app.command()
@@ -127,13 +126,13 @@ def undo(
     try:
         task, plan, event = on_store(settings, work)
     except Conflict as error:
-        print(f"Nothing was undone: {error}", file=sys.stderr)
+        write(f"Nothing was undone: {error}", err=True)
         raise typer.Exit(Exit.FAILED) from None
     if as_json:
         done = {"restored": event.restored, "stayed": event.stayed, "lost": event.lost}
         print_json({"run_id": task.run.run_id, **done})
     else:
-        print(undone(task, plan, event.stayed))
+        write(undone(task, plan, event.stayed))
 
 
 def _settings(config: Path | None, **given: Any) -> Settings:

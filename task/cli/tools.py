@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -16,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.options import AsJson, Config, print_json, read_settings
+from task.cli.options import AsJson, Config, print_json, read_settings, write
 from task.context.prompt import LiveContext, context_prompt
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
+from task.permissions.icerc import visible
 from task.permissions.names import names_of
 from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
 from task.product.profile import context_tools
@@ -30,6 +30,7 @@ from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
 app = typer.Typer(add_completion=False)
+Cell = str | tuple[str, str]  # a text, with its style
 LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # a user waits at the terminal
 
 
@@ -51,28 +52,29 @@ async def show(settings: Settings, as_json: bool = False, form: Format | None = 
     if form is not None:
         print_json([in_format(tool.schema, form) for tool in await inspection.offered()])
         for issue in (await inspection.of_servers()).issues:
-            print(f"{issue.summary}.", file=sys.stderr)
+            write(f"{issue.summary}.", err=True)
         return
     tools, sentences = await list_with_servers(inspection)
     if as_json:
         print_json(tools)
         return
-    rows = list[Sequence[Text]]()
+    rows = list[Sequence[Cell]]()
     for tool in tools:
         names, summary = "\nalso ".join([tool["name"], *tool["aliases"]]), tool["description"].strip().split("\n\n")[0]
         effects = ", ".join(tool["effects"]) or "none"
-        rows.append([*map(Text, (names, tool["source"], effects, " ".join(summary.split())))])
+        rows.append((names, tool["source"], effects, " ".join(summary.split())))
     print_table(("Tool", "From", "Effects", "Description"), rows, sentences)
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[Text]], sentences: Sequence[str] = ()) -> None:
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], sentences: Sequence[str] = ()) -> None:
     """Print the rows under their headings, and the sentences below them."""
     table, console = Table(box=SIMPLE), Console(highlight=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    for item in (table, *map(Text, sentences)):
+        cells = [(cell, "") if isinstance(cell, str) else cell for cell in row]
+        table.add_row(*(Text(visible(text), style) for text, style in cells))
+    for item in (table, *(Text(visible(sentence)) for sentence in sentences)):
         console.print(item)
 
 

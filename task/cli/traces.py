@@ -1,6 +1,7 @@
 """`dial-agent traces`: list, show, export, replay and compare what runs did."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,9 +14,9 @@ import orjson
 import typer
 
 from task.cli import Exit
-from task.cli.options import Config, Output, on_store, read_settings
+from task.cli.options import Config, Output, on_store, read_settings, write
 from task.conversation.messages import Message, Role
-from task.permissions.icerc import plain, visible
+from task.permissions.icerc import plain
 from task.runs.replay import Divergence, divergence, replayed
 from task.store.records import RunStatus, iso
 from task.store.store import Store
@@ -72,9 +73,9 @@ def show_list(
     """List traces, the newest first."""
     page = on_store(read_settings(config), lambda store: store.traces.list(None, limit, cursor, which))
     rows = [_row(trace) for trace in page.items]
-    print(columns(list(rows[0]), [list(row.values()) for row in rows]) if rows else "There are no traces.")
+    write(columns(list(rows[0]), [list(row.values()) for row in rows]) if rows else "There are no traces.")
     if page.cursor is not None:
-        print(f"more traces: --cursor {page.cursor}", file=sys.stderr)
+        write(f"more traces: --cursor {page.cursor}", err=True)
 
 
 def _row(trace: Trace) -> dict[str, str]:
@@ -102,7 +103,7 @@ def show(
 ) -> None:
     """Show one trace: its turns and calls with their times, tokens, decisions, limits."""
     trace = _trace(config, trace_id)
-    print(f"{trace.trace_id}  {trace.status}  {trace.model}  {iso(trace.started_at)}")
+    write(f"{trace.trace_id}  {trace.status}  {trace.model}  {iso(trace.started_at)}")
     row = _row(trace)
     facts = {
         "door": trace.door,
@@ -119,8 +120,8 @@ def show(
         "messages before": trace.history,
     }
     for name in filter(facts.get, facts):
-        print(f"  {name}: {_one_line(facts[name])}")
-    print()
+        write(f"  {name}: {_one_line(facts[name])}")
+    write()
     failed = {call.call_id for call in trace.tool_calls if call.failed}
     for turn in trace.turns:
         name = f" {turn.name}" if turn.name else ""
@@ -128,16 +129,16 @@ def show(
         ending = " FAILED" if turn.tool_call_id in failed else ""
         text = "" if full or turn.content is None else f"  {_one_line(turn.content)}"
         kept = f"  ({turn.size} characters, not kept)" if turn.content is None and turn.size else ""
-        print(f"{turn.at - trace.started_at:+9.3f} s  {turn.role}{name}{took}{ending}{text}{kept}")
+        write(f"{turn.at - trace.started_at:+9.3f} s  {turn.role}{name}{took}{ending}{text}{kept}")
         for line in str(turn.content).expandtabs(4).splitlines() if full and turn.content else ():
-            print(f"    {visible(line)}")
+            write(f"    {line}")
         for call in turn.tool_calls:
-            print(f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})")
+            write(f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})")
     if trace.decisions:
-        print("\ndecisions:")
+        write("\ndecisions:")
     for item in trace.decisions:
         why = _one_line(item.reason or item.by)
-        print(f"  {item.verdict} {item.tool} ({item.call_id}){': ' + why if why else ''}")
+        write(f"  {item.verdict} {item.tool} ({item.call_id}){': ' + why if why else ''}")
 
 
 @app.command()
@@ -146,7 +147,7 @@ def export(which: TraceFilter, output: Output = None, config: Config = None) -> 
     """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
     from task.api.traces import TraceBody  # with all of the HTTP API
 
-    async def write(store: Store) -> list[bool]:
+    async def exported(store: Store) -> list[bool]:
         found, cursor = list[bool](), None
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as file:
             while True:
@@ -155,16 +156,16 @@ def export(which: TraceFilter, output: Output = None, config: Config = None) -> 
                     trace = await store.traces.get(None, listed.trace_id)
                     whole = TraceBody.model_validate(trace, from_attributes=True).model_dump()
                     line = _rated(trace) if which.rating else {**whole, "owner": trace.owner}
-                    file.write(orjson.dumps(line).decode() + "\n")
+                    file.write(json.dumps(line) + "\n")  # in ASCII, for terminals too
                     found.append(trace.content)
                 if (cursor := page.cursor) is None:
                     return found
 
-    found = on_store(read_settings(config), write)
+    found = on_store(read_settings(config), exported)
     if which.rating is not None:
-        print(f"answers rated {which.rating}: {len(found)}", file=sys.stderr)
+        write(f"answers rated {which.rating}: {len(found)}", err=True)
         if not all(found):
-            print(f"{found.count(False)} of them without texts: TRACE_CONTENT was off", file=sys.stderr)
+            write(f"{found.count(False)} of them without texts: TRACE_CONTENT was off", err=True)
 
 
 @app.command()
@@ -172,7 +173,7 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
     trace = _trace(config, trace_id)
     _check_same(divergence(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
-    print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
+    write(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
 
 
 @app.command()
@@ -188,19 +189,19 @@ def compare(
     ours, theirs = ({**_row(trace), "TOKENS": _tokens(trace)} for trace in (first, second))
     compared = ("STATUS", "MODEL", "EXPERIMENT", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS")
     rows = [(name.lower(), ours[name], theirs[name]) for name in compared]
-    print(columns(("", first.trace_id, second.trace_id), rows))
+    write(columns(("", first.trace_id, second.trace_id), rows))
     _check_same(divergence(first, second), one, other)
-    print("\nBoth runs are the same, turn by turn.")
+    write("\nBoth runs are the same, turn by turn.")
 
 
 def _check_same(found: Divergence | None, one: str, other: str) -> None:
     if found is None:
         return
     place = {"end": "one run has no further turn", "status": "they end differently"}.get(found.what, found.what)
-    print(f"\nThey differ from turn {found.turn + 1}: {place}")
+    write(f"\nThey differ from turn {found.turn + 1}: {place}")
     for name, value in ((one, found.one), (other, found.other)):
         text = value if isinstance(value, str) else orjson.dumps(value).decode()
-        print(f"  {name}: {_one_line(text, 1000)}")
+        write(f"  {name}: {_one_line(text, 1000)}")
     raise typer.Exit(Exit.FAILED)
 
 

@@ -31,6 +31,7 @@ from task.cli.model_choice import ChosenModel, choose_model
 from task.cli.options import Config, Port, read_settings
 from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment
+from task.permissions.icerc import visible
 from task.processes import Child, Program, ProgramFailed, Supervisor, until_stopped
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
@@ -102,7 +103,7 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     started, console = time.monotonic(), LogConsole()
     plan = await _plan(settings, config)
     if settings.pyinterpreter_mcp_url is None and (reason := interpreter_obstacle(settings)):
-        console.print(f"No Python interpreter: {reason}.", style="yellow", markup=False)
+        console.print(Text(visible(f"No Python interpreter: {reason}."), "yellow"))
     if downloads:
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
     programs, background = plan.programs(), plan.background(downloads)
@@ -116,7 +117,7 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
             await until_stopped(supervisor, work)
             console.print("Stopping …")
     except ProgramFailed as failure:
-        console.print(f"[red]{failure}[/red]")
+        console.print(Text(visible(str(failure)), "red"))
         return failure.exit_code
     return 0
 
@@ -176,7 +177,7 @@ async def _serve(
         replace_file(file, json.dumps(ready), 0o644, option="--ready-file")
     tools = await offered_tools(plan.agent_url)
     console.print(overview(plan, tools, seconds, supervisor.pids, checks))
-    console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
+    console.print(Text(visible(f"Try:\n{example(plan.core_url, plan.model)}")), soft_wrap=True)
     await supervisor.keep()
 
 
@@ -197,7 +198,9 @@ def prefixed_lines(console: Console, names: Sequence[str]) -> Callable[[str, str
     width, colours = max(map(len, names)), dict(zip(names, cycle(COLOURS), strict=False))
 
     def write(name: str, line: str) -> None:
-        console.print(Text.assemble((f"{name:<{width}} │ ", colours[name]), Text.from_ansi(line)), soft_wrap=True)
+        text = Text.from_ansi(line)
+        text = text if visible(text.plain) == text.plain else Text(visible(text.plain))
+        console.print(Text.assemble((f"{name:<{width}} │ ", colours[name]), text), soft_wrap=True)
 
     return write
 
@@ -225,16 +228,17 @@ def overview(
     for server in plan.companions:
         fault = "" if server.name in running else "\nIt did not start; its output above says why."
         table.add_row(server.title, f"{server.url}/mcp{fault}")
-    table.add_row("Model", Text(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}"))
-    table.add_row("Tools", Text("could not be listed; see `dial-agent tools`" if tools is None else ", ".join(tools)))
+    listed = "could not be listed; see `dial-agent tools`" if tools is None else ", ".join(tools)
+    table.add_row("Model", Text(visible(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}")))
+    table.add_row("Tools", Text(visible(listed)))
     if plan.embedding is not None and (state := plan.embedding.state()).kind != "ready":
-        table.add_row("Documents", Text(f"Search in documents is {state.text}.{MEANWHILE}"))
+        table.add_row("Documents", Text(visible(f"Search in documents is {state.text}.{MEANWHILE}")))
     if model.rule == "demo":
-        table.add_row("Missing", Text(f"A real model. {NO_MODEL} Then start again."))
+        table.add_row("Missing", Text(visible(f"A real model. {NO_MODEL} Then start again.")))
     for check in (check for check in checks if check.state == "bad" or check.name == PICTURES):
-        table.add_row("Warning", Text(f"{check.found}. {check.fix}", "yellow"))
+        table.add_row("Warning", Text(visible(f"{check.found}. {check.fix}"), "yellow"))
     if through_core and not any(check.name == "deployments" for check in checks):
-        table.add_row("Needed", Text(f"{plan.core_url} must know this agent: {REGISTER}"))
+        table.add_row("Needed", Text(visible(f"{plan.core_url} must know this agent: {REGISTER}")))
     table.add_row("Stop", "Ctrl-C")
     return table
 

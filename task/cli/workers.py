@@ -17,7 +17,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from task.cli.addresses import base_url, family, usable_port
-from task.cli.options import Config, Host, Port, read_settings
+from task.cli.options import Config, Host, Port, read_settings, write
 from task.processes import Program, ProgramFailed, Supervisor, until_stopped
 from task.settings import PREFIX, Settings, process_environment
 from task.telemetry import SHARED_METRICS
@@ -125,7 +125,7 @@ def run(settings: Settings, config: Path | None) -> int:
 
 
 async def _supervise(settings: Settings, programs: list[Program], url: str) -> int:
-    write = partial(logger.warning, "%s %s")
+    log = partial(logger.warning, "%s %s")
     grace = settings.shutdown_seconds + CLOSING_SECONDS
 
     async def serve(supervisor: Supervisor) -> None:
@@ -134,10 +134,10 @@ async def _supervise(settings: Settings, programs: list[Program], url: str) -> i
         await supervisor.keep()
 
     try:
-        async with Supervisor(programs, write, grace=grace, together=True) as supervisor:
+        async with Supervisor(programs, log, grace=grace, together=True) as supervisor:
             await until_stopped(supervisor, serve(supervisor))
     except ProgramFailed as failure:
-        print(failure, file=sys.stderr)
+        write(failure, err=True)
         return failure.exit_code
     return 0
 

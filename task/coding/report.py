@@ -1,6 +1,7 @@
 """Show a coding task: lines for the user at a terminal, or one JSON event per line."""
 
 import asyncio
+import json
 import sys
 import termios
 import textwrap
@@ -13,7 +14,6 @@ from rich.text import Text
 
 from task.approvals.approvals import typed_answer
 from task.coding.executor import PLAN_STEP_DONE, deny_all
-from task.coding.settings import compact_json
 from task.conversation.inputs import Answer
 from task.permissions.icerc import plain, visible
 from task.runs.events import (
@@ -43,7 +43,7 @@ NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves wh
 def print_json_line(event: RunEvent) -> None:
     """The event as one JSON object on a line of standard output."""
     if not isinstance(event, Checkpoint):
-        print(compact_json(as_line(event)), flush=True)
+        print(json.dumps(as_line(event), separators=(",", ":")), flush=True)  # in ASCII: a terminal may read it
 
 
 class TerminalOutput:
