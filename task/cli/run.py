@@ -26,7 +26,7 @@ from task.errors import InvalidRequest, SettingsError
 from task.product import opened
 from task.product.backends import BACKENDS
 from task.product.parts import command_limits
-from task.runs.events import TaskResult
+from task.runs.events import TASK_STATUSES, TaskResult
 from task.runs.request import RunCaller
 from task.settings import Settings
 from task.tools.workspace.bounds import PROGRAM, refusal
@@ -51,8 +51,7 @@ UnsafeWorkspace = Annotated[
 ]
 OWNER = "local"  # as the HTTP API without keys calls every user of this machine
 EXITS: Mapping[TaskResult, Exit] = {  # all others have failed
-    "planned": Exit.DONE,
-    "verified": Exit.DONE,
+    **{result: Exit.DONE for result, status in TASK_STATUSES.items() if status == "finished"},
     "limited": Exit.LIMITED,
     "interrupted": Exit.INTERRUPTED,
 }

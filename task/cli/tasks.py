@@ -13,7 +13,7 @@ from task.cli.options import AsJson, Config, JsonLines, on_store, print_json, re
 from task.cli.run import OWNER, RunArguments, UnsafeNoSandbox, UnsafeWorkspace, run
 from task.cli.traces import columns
 from task.coding.checkpoints import Checkpoints, UndoPlan
-from task.coding.diffs import FileDiff, whole
+from task.coding.diffs import FileDiff
 from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, task_of, tasks
 from task.errors import Conflict, NotFound
@@ -68,10 +68,10 @@ def show(
 
     task, diffs, gone = on_store(settings, found)
     if diff:
-        write(whole(diffs), raw=True, end="")
+        write("".join(item.text for item in diffs), raw=True, end="")
     elif as_json:
         changes = [{"path": item.path, "added": item.added, "removed": item.removed} for item in diffs]
-        print_json({**_data(task), "changes": changes, "diff": whole(diffs)})
+        print_json({**_data(task), "changes": changes, "diff": "".join(item.text for item in diffs)})
     else:
         write(details(task, diffs))
     if gone:

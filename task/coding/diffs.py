@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import takewhile
@@ -50,15 +50,11 @@ def file_diffs(pairs: Mapping[str, Pair], content: Callable[[Entry], bytes]) -> 
     return [item for item in found if item.text]
 
 
-def whole(diffs: Iterable[FileDiff]) -> str:
-    """One text of all."""
-    return "".join(item.text for item in diffs)
-
-
 def _file_diff(path: str, before: Entry | None, after: Entry | None, content: Callable[[Entry], bytes]) -> FileDiff:
     if before is not None and after is not None and {before.kind, after.kind} == {"file", "link"}:
         parts = [_file_diff(path, before, None, content), _file_diff(path, None, after, content)]
-        return FileDiff(path, whole(parts), sum(item.added for item in parts), sum(item.removed for item in parts))
+        text = "".join(item.text for item in parts)
+        return FileDiff(path, text, sum(item.added for item in parts), sum(item.removed for item in parts))
     old_name, new_name = _quoted(f"a/{path}"), _quoted(f"b/{path}")
     (old_mode, old), (new_mode, new) = _side(before, content), _side(after, content)
     head = f"diff --git {old_name} {new_name}\n"

@@ -26,12 +26,13 @@ You plan coding tasks for another model, the coder. It can read, search, edit an
 tests in the project's folder. You cannot call tools yourself.
 
 Answer with one JSON object and nothing else: no prose, no code fence.
-{"plan": ["3 to 7 short steps"], "coder_prompt": "complete instructions for the coder", "tests": ["pytest ..."]}
+{"plan": ["3 to 7 short steps"], "coder_prompt": "complete instructions", "tests": ["pytest ..."], "writes": true}
 
 - plan: what is done, step by step, in the order of the work; reading the code comes first.
 - coder_prompt: everything the coder has to know: the task, the files that are concerned, names, expected behaviour, \
 what must not change. The coder sees nothing else.
-- tests: the commands that show that the work is done, each a pytest command or node id; [] if there is none."""
+- tests: the commands that show that the work is done, each a pytest command or node id; [] if there is none.
+- writes: whether any step changes a file; false for a task that only asks for an answer."""
 REPAIR = "That is not the JSON object I asked for: {fault}. Answer again with the JSON object only."
 _NUMBER = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s+")
 MAX_FILES = 200
@@ -54,10 +55,13 @@ class Plan:
     plan: Annotated[_Lines, Field(min_length=1)]
     coder_prompt: Annotated[str, Field(min_length=1)]
     tests: _Lines
+    writes: Annotated[bool, BeforeValidator(lambda value: value is not False)] = True
 
 
 _PLAN = TypeAdapter(Plan)
-_SCHEMA = _PLAN.json_schema() | {"description": "A plan for the coder.", "additionalProperties": False}
+_SCHEMA = _PLAN.json_schema()
+_SCHEMA["properties"]["writes"] = {"type": "boolean"}  # strict formats have no defaults, and require all properties
+_SCHEMA.update(description="A plan for the coder.", additionalProperties=False, required=list(_SCHEMA["properties"]))
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "plan", "schema": _SCHEMA, "strict": True}}
 
 

@@ -115,8 +115,10 @@ class TerminalOutput:
             with suppress(termios.error):  # what was typed before the question cannot be meant as its answer
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
             self._line("May I do this?", "bold yellow", before=True)
-            for name, text in card_rows(item).items():
-                self._row(name, text)
+            rows = {**item.card.rows(), "Asked because": plain(item.reason), "Always": plain(item.grant_description)}
+            for name, text in rows.items():
+                if text:
+                    self._row(name, text)
             self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
             line = await _typed_line(sys.stdin)
             answers.append(typed_answer(line) or Answer(False, line.strip()))
@@ -137,20 +139,21 @@ class TerminalOutput:
                     self._console.print(Text(visible(line), DIFF_STYLES.get(line[:1], "")))
                 else:  # unchanged: it may be meant for `git apply`
                     self._out.write(line + "\n")
-        if event.tests:
-            names = ", ".join(map(plain, event.tests))
-            self._line(f"! The run changed tests: {names}. Read them.", "bold yellow", before=True)
         if event.steps or event.answer:
             self._line(f"Done in {event.steps} step(s).", "bold", before=True)
         if event.answer:
             self._row("Last message", visible(event.answer.strip()))
-        mark, style = ("✓", "bold green") if event.result == "verified" else ("✗", "bold red")
+        good = event.result in ("verified", "unchanged")
+        mark, style = ("✓", "bold green") if good else ("✗", "bold red")
         reason = plain(event.reason)
         self._line(f"{mark} {reason[:1].upper()}{reason[1:].rstrip('.')}.", style)
+        if event.tests:
+            names = ", ".join(map(plain, event.tests))
+            self._line(f"! The run changed tests or what they depend on: {names}. Read them.", "bold yellow")
         self._line(figures, "dim")
         if event.files:
             self._line(f"Take it back: dial-agent tasks undo {event.run_id}", "dim")
-        if event.result != "verified":
+        if not good:
             self._line(f"Go on: dial-agent tasks resume {event.run_id}", "dim")
 
     def _flush_text(self) -> None:
@@ -175,12 +178,6 @@ class TerminalOutput:
             lines = wrapper.wrap(text) or [""]
         for line in lines:
             self._console.print(Text(line, style))
-
-
-def card_rows(item: Pending) -> dict[str, str]:
-    """A question's card by its labels: no command is cut at its end only, and nothing acts on the terminal."""
-    rows = {**item.card.rows(), "Asked because": plain(item.reason), "Always": plain(item.grant_description)}
-    return {name: text for name, text in rows.items() if text}
 
 
 async def _typed_line(terminal: TextIO) -> str:

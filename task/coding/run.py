@@ -2,19 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import monotonic, time_ns
 
 from task.approvals.approvals import ApprovalRules
 from task.closing import run_to_completion
 from task.coding.checkpoints import Checkpoints
-from task.coding.diffs import unseen_changes, whole
+from task.coding.diffs import unseen_changes
 from task.coding.executor import CODER_PROMPT, Ask, Coder, PlanStepTool
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, record
-from task.coding.verification import changed_tests, verdict, verification_commands
+from task.coding.verification import PytestRuns, changed_tests, command_verdict, verification_commands
 from task.conversation.messages import tool_message, unanswered, user
 from task.errors import AgentError, InvalidRequest, ProviderError, reference_of, with_reference
 from task.llm.failures import explained
@@ -45,7 +46,9 @@ from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.tools.models import Caller
 from task.tools.offload import LocalTexts, ReadFileLinesTool, SearchInFileTool
 from task.tools.toolbox import Pending
-from task.tools.workspace.commands import Commands
+from task.tools.workspace.bounds import python_of
+from task.tools.workspace.commands import HOME, Commands
+from task.tools.workspace.launcher import ShellResult
 from task.tools.workspace.root import held_alone
 from task.tools.workspace.tools import workspace_tools
 
@@ -97,7 +100,6 @@ class Work:
     steps: int
     notes: Sequence[str]
     _trace_id: str | None = field(default=None, init=False)
-    _began_ns: int = field(default=0, init=False)
 
     async def carry_out(self) -> TaskEnded:
         """Do all of it; failures and interruptions are reported as the task's end."""
@@ -145,7 +147,7 @@ class Work:
             reason,
             progress.spent.steps,
             progress.last,
-            whole(diffs),
+            "".join(item.text for item in diffs),
             [item.path for item in diffs],
             changed_tests(diffs),
             {model: (used.prompt_tokens, used.completion_tokens) for model, used in progress.usage.items()},
@@ -175,7 +177,7 @@ class Work:
                 task.plan, usage = await planned(profile, self.planner.caller, task.task, files, observer)
             task.progress.usage[profile.model] += usage
         plan = task.plan
-        self._emit(PlanReady(plan.plan, plan.tests, plan.coder_prompt))
+        self._emit(PlanReady(plan.plan, plan.tests, plan.coder_prompt, plan.writes))
         await self.checkpoints.store.runs.save(run_id)
         if not self.apply:
             return "planned", ""
@@ -192,7 +194,9 @@ class Work:
         rules = replace(self.coder.profile.rules, policy=policy, refresh=self._keep_calls)
         if self.setup is not None and (refusal := await self._set_up(self.setup, rules)):
             return "denied", refusal
-        self._began_ns = time_ns()  # what the setup has installed is the user's own wish
+        # What the setup has installed is the user's own wish.
+        began_ns, python = time_ns(), python_of(self.commands.workspace.path, os.environ)
+        self.task.progress.began_ns = self.task.progress.began_ns or began_ns
         outcome = await self._coded(plan, rules)
         if outcome.status == "cancelled":
             return "interrupted", "interrupted"
@@ -200,13 +204,24 @@ class Work:
             raise outcome.error
         if outcome.status == "limited":
             return "limited", f"stopped at {outcome.limit}, not verified"
+        if not self.checkpoints.changed_files:
+            if plan.writes:
+                return "not_verified", "not verified: nothing was changed"
+            if self.verify is None:
+                return "unchanged", "nothing was changed, as planned"
         if missing := self.commands.available:
             return "not_verified", f"not verified: {missing}"
-        commands = verification_commands(self.verify, plan.tests)
-        found, reason = verdict([await self._ran("verification", text) for text in commands])
-        if found == "verified" and not self.checkpoints.changed_files:
-            return "not_verified", "not verified: nothing was changed"
-        return found, reason
+        if self.verify is not None:
+            return command_verdict(self.verify, await self._ran("verification", self.verify, self.commands.run))
+        environments = {self.commands.scratch / HOME / ".local": began_ns}
+        if python.parent.resolve().is_relative_to(self.commands.workspace.path):
+            environments[python.parents[1]] = self.task.progress.began_ns
+        runs = PytestRuns(self.commands, python, environments, changed_tests(await self.checkpoints.diffs()))
+        for command in verification_commands(plan.tests):
+            await self._ran("verification", command, runs.run)
+            if runs.fault is not None:
+                return runs.fault
+        return "verified", f"verified: {'; '.join(runs.passed)}"
 
     async def _set_up(self, command: str, rules: ApprovalRules) -> str:
         # The reason why the workspace was not prepared, where that was not approved.
@@ -219,19 +234,18 @@ class Work:
             asked = Pending(request.call, decision.card, decision.digest, decision.reason, title=f"setup: {command}")
             if not (await self.ask([asked]))[0].allowed:
                 return "the setup was not approved, and nothing was done; --yes approves it"
-        done = await self._ran("setup", command)
+        done = await self._ran("setup", command, self.commands.setup)
         if done.code != 0:
             raise InvalidRequest(f"The setup `{command}` failed with exit code {done.code}; nothing else was done.")
         return ""
 
-    async def _ran(self, purpose: Purpose, command: str) -> CommandEnded:
+    async def _ran(self, purpose: Purpose, command: str, run: Callable[..., Awaitable[ShellResult]]) -> ShellResult:
         self._emit(CommandStarted(purpose, command))
-        started, run = monotonic(), self.commands.setup if purpose == "setup" else self.commands.run
+        started = monotonic()
         done = await run(command, SECONDS[purpose])
         output = (done.stdout + done.stderr)[-OUTPUT_CHARS:]
-        ended = CommandEnded(purpose, command, done.code, output, monotonic() - started)
-        self._emit(ended)
-        return ended
+        self._emit(CommandEnded(purpose, command, done.code, output, monotonic() - started))
+        return done
 
     async def _coded(self, plan: Plan, rules: ApprovalRules) -> RunOutcome:
         coder, store, run, messages = self.coder, self.checkpoints.store, self.task.run, self.task.progress.messages
@@ -271,8 +285,8 @@ class Work:
         await self.checkpoints.store.runs.save(self.task.run.run_id)
 
     async def _keep_last_step(self) -> None:
-        if self._began_ns:
-            for sentence in await asyncio.to_thread(unseen_changes, self.commands.workspace.path, self._began_ns):
+        if began := self.task.progress.began_ns:
+            for sentence in await asyncio.to_thread(unseen_changes, self.commands.workspace.path, began):
                 self._emit(Noted(sentence))
         await self._keep_step()
 

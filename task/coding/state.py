@@ -19,12 +19,13 @@ from task.store.store import Store
 
 @dataclass(slots=True)
 class Progress:
-    """How far the coder has come: its messages, and what it has used of its limits; `saved` are those in the store."""
+    """How far the coder has come since `began_ns`: its messages, `saved` in the store, and what it used of limits."""
 
     messages: list[Message]
     spent: Spent = field(default_factory=Spent)
     usage: defaultdict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
     saved: Sequence[Message] = ()
+    began_ns: int = 0
 
     @property
     def last(self) -> str:
@@ -45,6 +46,7 @@ class Progress:
             "steps": self.spent.steps,
             "tokens": self.spent.tokens,
             "usage": {model: list(usage.counts) for model, usage in self.usage.items()},
+            "began_ns": self.began_ns,
         }
 
     def restore(self, said: Mapping[str, Any]) -> None:
@@ -52,7 +54,7 @@ class Progress:
         self.messages[said["kept"] :] = map(message_from, said["messages"])
         self.spent = Spent(said["steps"], said["tokens"])
         self.usage.update({model: Usage(*counts) for model, counts in said["usage"].items()})
-        self.saved = list(self.messages)
+        self.saved, self.began_ns = list(self.messages), said.get("began_ns", 0)
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class TaskState:
                 self.planner = data["planner"] or self.planner
                 self.result, self.reason = None, ""
             case "plan":
-                self.plan = Plan(data["plan"], data["coder_prompt"], data["tests"])
+                self.plan = Plan(data["plan"], data["coder_prompt"], data["tests"], data.get("writes", True))
             case "checkpoint":
                 self.legs.append((data["tree"] if data["start"] else self.legs.pop()[0], data["tree"]))
                 if said := data[KEPT]:

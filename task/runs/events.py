@@ -15,10 +15,11 @@ EndStatus = Literal["finished", "limited", "suspended", "cancelled", "failed", "
 StageStatus = Literal["completed", "failed"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Purpose = Literal["setup", "verification"]
-TaskResult = Literal["planned", "verified", "failed", "not_verified", "limited", "denied", "interrupted"]
+TaskResult = Literal["planned", "verified", "unchanged", "failed", "not_verified", "limited", "denied", "interrupted"]
 TASK_STATUSES: Mapping[TaskResult, EndStatus] = {  # all others have failed
     "planned": "finished",
     "verified": "finished",
+    "unchanged": "finished",
     "limited": "limited",
     "denied": "cancelled",
     "interrupted": "cancelled",
@@ -163,6 +164,7 @@ class PlanReady:
     plan: Sequence[str]
     tests: Sequence[str]
     coder_prompt: str
+    writes: bool = True
     type: Literal["plan"] = "plan"
 
 

@@ -48,9 +48,7 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
         assert "  [x] 2. Correct the sign.\n" in done.out
         assert "± 1 file changed, +1 −1" in done.out
         assert "-    return a - b\n+    return a + b\n" in done.out
-        assert (
-            "Done in 3 step(s).\nLast message: The sign is right now.\n✓ Verified by `python -m pytest -q`." in done.out
-        )
+        assert "Done in 3 step(s).\nLast message: The sign is right now.\n✓ Verified: 1 test passed.\n" in done.out
         assert f"{CODER}: " in done.out
 
         traces = (await here.agent("traces", "list", "--door", "coding")).out
@@ -58,12 +56,26 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
 
 
 @pytest.mark.fault("coding: nothing that could verify a run")
-async def test_what_nothing_shows_is_not_verified(tmp_path: Path) -> None:
+async def test_where_nothing_was_changed_a_plan_that_writes_has_failed_and_another_is_done(tmp_path: Path) -> None:
     edit = wants("fs_edit", path="calc.py", old_text="gone", new_text="a")
-    async with project(tmp_path, plan(tests=["look at it"]), edit, says("Done."), files=BROKEN) as here:
+    reading = (plan(tests=["pytest"], writes=False), wants("fs_read", path="calc.py"), says("It subtracts."))
+    async with project(tmp_path, plan(tests=["look at it"]), edit, says("Done."), *reading, files=BROKEN) as here:
         done = await here.run("Repair add.", "--apply", "--verify", "true")
         assert done.code == 1
         assert "✗ Not verified: nothing was changed." in done.out
+        read = await here.run("What does add do?", "--apply")
+        assert read.code == 0
+        assert "Last message: It subtracts.\n✓ Nothing was changed, as planned.\n" in read.out
+
+
+@pytest.mark.fault("coding: code, settings or files by which a failing test looks like one that passed")
+@pytest.mark.system
+async def test_a_changed_conftest_is_named_beside_the_verdict(tmp_path: Path) -> None:
+    both = FIX & wants("fs_write", path="conftest.py", content="")
+    async with project(tmp_path, plan(), both, says("Done."), files=BROKEN) as here:
+        done = await here.run("Repair add.", "--apply")
+        assert done.code == 0, done.out
+        assert "✓ Verified: 1 test passed.\n! The run changed tests or what they depend on: conftest.py." in done.out
 
 
 @pytest.mark.fault("coding: a coder that never ends")

@@ -20,9 +20,10 @@ from tests.support.up import Finished, dial_agent, environment
 PLANNER, CODER = "planner-model", "coder-model"
 
 
-def plan(*steps: str, prompt: str = "Do it.", tests: Sequence[str] = ()) -> Reply:
+def plan(*steps: str, prompt: str = "Do it.", tests: Sequence[str] = (), writes: bool = True) -> Reply:
     """A planner's answer."""
-    return says(json.dumps({"plan": list(steps or ("Read.", "Write.")), "coder_prompt": prompt, "tests": list(tests)}))
+    made = {"plan": list(steps or ("Read.", "Write.")), "coder_prompt": prompt, "tests": list(tests), "writes": writes}
+    return says(json.dumps(made))
 
 
 def tree(folder: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from task.coding.diffs import LOADED, FileDiff, file_diffs, unseen_changes, whole
+from task.coding.diffs import LOADED, FileDiff, file_diffs, unseen_changes
 from task.coding.snapshots import IGNORED, Snapshots, changed
 from task.utils.folders import delete
 
@@ -35,7 +35,7 @@ class Tree:
         return file_diffs(changed(self._before, self._snapshots.take()), self._snapshots.content)
 
     def diff(self) -> str:
-        return whole(self.diffs())
+        return "".join(item.text for item in self.diffs())
 
 
 @pytest.fixture

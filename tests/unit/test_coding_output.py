@@ -85,9 +85,8 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
         "  ✗ shell_run: pytest -q [12.30s]\n",
         "  [x] 1. Rename the function",
         "  ± 3 files changed, +12 −4\n",
-        "! The run changed tests: test_app.py. Read them.\n",
         "Done in 1 step(s).\nLast message: Rename the function",
-        "✗ `python -m pytest -q` failed with exit code 1.\n",
+        "✗ `python -m pytest -q` failed with exit code 1.\n! The run changed",
         "coder: 12,345 tokens in, 678 out · 61 s · code_1\n",
         "Take it back: dial-agent tasks undo code_1\nGo on: dial-agent tasks resume code_1\n",
     ):

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from task.coding.diffs import FileDiff
-from task.coding.planner import Plan, parse_plan
+from task.coding.planner import _SCHEMA, Plan, parse_plan
 from task.coding.settings import backend_and_model, compact_json
-from task.coding.verification import changed_tests, pytest_command, verdict, verification_commands
+from task.coding.verification import changed_tests, command_verdict, pytest_command, verification_commands
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
-from task.runs.events import CommandEnded
+from task.tools.workspace.launcher import ShellResult
 
 DATA = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do {it}.", "tests": ["pytest -q"]}
 TEXT = json.dumps(DATA)
@@ -34,6 +34,15 @@ EXPECTED = Plan(["Read it.", "Write it."], "Do {it}.", ["pytest -q"])
 )
 def test_a_plan_is_found_in_what_planners_write(text: str) -> None:
     assert parse_plan(text) == EXPECTED
+
+
+def test_a_plan_writes_unless_it_says_that_it_does_not() -> None:
+    assert [parse_plan(json.dumps({**DATA, "writes": value})).writes for value in (True, False, None)] == [
+        True,
+        False,
+        True,
+    ]
+    assert _SCHEMA["required"] == list(_SCHEMA["properties"])  # as strict formats want it
 
 
 def test_a_plan_may_have_no_tests() -> None:
@@ -104,6 +113,7 @@ def test_compact_json_has_no_spaces_and_keeps_every_character() -> None:
         ("tests/test_a.py::TestA::test_one[a b]", None),
         ("tests/test_a.py::TestA::test_one[1-2]", "python -m pytest -q 'tests/test_a.py::TestA::test_one[1-2]'"),
         ("tests/test_a.py", "python -m pytest -q tests/test_a.py"),
+        ("pytest  'tests/test_a.py' -m \"not slow\"", "python -m pytest -q tests/test_a.py -m 'not slow'"),
         ("test that add(1, 2) is 3", None),
         ("python calc.py", None),
         ("pytest; rm -rf .", None),
@@ -123,33 +133,29 @@ def test_a_test_of_a_plan_is_run_where_it_is_plainly_one_of_pytest(text: str, co
     assert pytest_command(text) == command
 
 
-def test_what_a_person_names_verifies_else_the_plans_tests_else_all_tests() -> None:
+def test_the_plans_tests_verify_else_all_tests() -> None:
     tests = ["pytest tests/a.py", "check by hand", "pytest tests/a.py"]
-    assert verification_commands("make check", tests) == ["make check"]
-    assert verification_commands(None, tests) == ["python -m pytest -q tests/a.py"]
-    assert verification_commands(None, ["check by hand"]) == ["python -m pytest -q"]
-    assert verification_commands(None, []) == ["python -m pytest -q"]
+    assert verification_commands(tests) == ["python -m pytest -q tests/a.py"]
+    assert verification_commands(["check by hand"]) == ["python -m pytest -q"]
+    assert verification_commands([]) == ["python -m pytest -q"]
 
 
 @pytest.mark.fault("coding: nothing that could verify a run")
 @pytest.mark.parametrize(
-    ("results", "result", "words"),
+    ("code", "errors", "result", "words"),
     [
-        ([(0, "3 passed")], "verified", "verified by `t0`"),
-        ([(0, ""), (0, "")], "verified", "verified by `t0`, `t1`"),
-        ([(0, ""), (1, "1 failed")], "failed", "`t1` failed with exit code 1"),
-        ([(124, "")], "failed", "exit code 124"),
-        ([(5, "no tests ran")], "not_verified", "not verified: `t0` found no tests"),
-        ([(0, ""), (5, "")], "not_verified", "`t1` found no tests"),
-        ([(1, "/usr/bin/python: No module named pytest")], "not_verified", "pytest is not installed"),
-        ([(126, "blocked: x")], "not_verified", "could not be run"),
-        ([(127, "")], "not_verified", "could not be run"),
-        ([], "not_verified", "there is nothing to run"),
+        (0, "", "verified", "`check` succeeded"),
+        (1, "1 failed", "failed", "`check` failed with exit code 1"),
+        (124, "timeout", "failed", "exit code 124"),
+        (5, "", "not_verified", "not verified: `check` found no tests"),
+        (1, "/usr/bin/python: No module named pytest", "not_verified", "pytest is not installed"),
+        (1, "ModuleNotFoundError: No module named 'pytest'", "not_verified", "pytest is not installed"),
+        (1, "ModuleNotFoundError: No module named 'pytest_socket'", "failed", "exit code 1"),
+        (127, "", "failed", "exit code 127"),
     ],
 )
-def test_only_commands_that_ran_and_passed_verify(results: list[tuple[int, str]], result: str, words: str) -> None:
-    ran = [CommandEnded("verification", f"t{number}", *each, 0.1) for number, each in enumerate(results)]
-    found, sentence = verdict(ran)
+def test_only_a_command_that_ran_and_passed_verifies(code: int, errors: str, result: str, words: str) -> None:
+    found, sentence = command_verdict("check", ShellResult(code == 0, "", errors, code))
     assert found == result
     assert words in sentence
 
@@ -160,5 +166,6 @@ def test_changed_tests_and_their_settings_are_named_and_new_tests_are_not() -> N
     new = "diff --git a b\nnew file mode 100644\n"
     diffs = [*(FileDiff(path, "") for path in before), FileDiff("test_new.py", new), FileDiff("conftest.py", new)]
     assert changed_tests(diffs) == ["tests/test_app.py", "tests/data.json", "web/a.spec.ts", "conftest.py"]
-    deciding = ["pyproject.toml", "pytest.toml", ".pytest.ini", "usercustomize.py", "pytest.py", "_pytest/a.py"]
-    assert changed_tests(FileDiff(path, new) for path in [*deciding, "app.py"]) == deciding
+    deciding = ["pyproject.toml", "pytest.toml", ".pytest.ini", "usercustomize.py", "a.dist-info/entry_points.txt"]
+    deciding += ["venv/pyvenv.cfg", "venv/lib/a.pth"]
+    assert changed_tests([FileDiff(path, new) for path in [*deciding, "app.py"]]) == deciding

@@ -39,10 +39,10 @@ class Toolchains:
     variables: Mapping[str, str]
 
 
-def toolchains(workspace: Path, environment: Mapping[str, str]) -> Toolchains:
-    """What the workspace's commands use; `environment` is the user's."""
+def toolchains(workspace: Path, environment: Mapping[str, str], python: Path | None = None) -> Toolchains:
+    """What the workspace's commands use; `environment` is the user's, `python` by default the workspace's."""
     named = tuple((name, environment[name]) for name in ("HOME", "PATH", "RUSTUP_HOME") if name in environment)
-    return _found(workspace, python_of(workspace, environment), named)
+    return _found(workspace, python or python_of(workspace, environment), named)
 
 
 @lru_cache(maxsize=8)

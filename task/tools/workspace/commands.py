@@ -125,14 +125,16 @@ class Commands:
         seconds: float | None = None,
         changes: Mapping[str, Any] | None = None,
         variables: Mapping[str, str] | None = None,
+        python: Path | None = None,
+        output_bytes: int | None = None,
     ) -> ShellResult:
-        """Run a program with its arguments, whatever it is, without network; `changes` are those of its policy."""
+        """Run a program with its arguments, without network, under a policy with `changes`, for `python` if given."""
         sandbox = await asyncio.to_thread(lambda: self.sandbox)
         if missing := self.available:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
-        policy = await asyncio.to_thread(self._policy, variables or {})
+        policy = await asyncio.to_thread(self._policy, variables or {}, python)
         policy |= {"tier": sandbox.tier, **(changes or {})}
-        return await launched(policy, words, seconds or self._limits.seconds, self._limits.output_bytes)
+        return await launched(policy, words, seconds or self._limits.seconds, output_bytes or self._limits.output_bytes)
 
     @cached_property
     def scratch(self) -> Path:
@@ -154,9 +156,9 @@ class Commands:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _policy(self, variables: Mapping[str, str]) -> dict[str, Any]:
+    def _policy(self, variables: Mapping[str, str], python: Path | None) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
-        found = toolchains(root, os.environ)
+        found = toolchains(root, os.environ, python)
         with open("/proc/self/status") as status:
             umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
         return {
