@@ -192,8 +192,7 @@ def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutc
 
 
 def _suspicion(view: ContextView, before: int | None, hosts: Sequence[str]) -> Suspicion:
-    tainted = (lambda: view.tainted) if before is None else partial(view.tainted_before, before)
-    return Suspicion(partial(view.knows, before=before), tainted, hosts)
+    return Suspicion(partial(view.knows, before=before), partial(view.tainted_before, before), hosts)
 
 
 def _as_shown(view: ContextView, base: int, hosts: Sequence[str]) -> tuple[Message, ...]:

@@ -92,10 +92,9 @@ class StateSeal:
         return {**body, "signature": self._signature(body, principal)}
 
     def no_tools(self, text: str) -> dict[str, Any]:
-        """The state of an answer without tool calls: no other answer, such as another model's, can carry it.
+        """The state of an answer without tool calls; no other text, such as another model's, can carry it.
 
-        It is not bound to the user, whose bucket would have to be asked for in each turn: who moves such an answer to
-        another chat gains no more than by writing the user's messages.
+        The user's bucket would have to be asked for in each turn: it is bound to the text alone.
         """
         return {TOOL_CALL_HISTORY_KEY: [], "signature": self._signature({"text": "".join(text.split())}, "")}
 

@@ -12,7 +12,8 @@ _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 _LABEL = re.compile(r"[\w-]++")
 _WORD = re.compile(r"[^\s,;|\"'`<>(){}]++")
 _OPTION = re.compile(r"[\w-]++=")
-_PORTS = range(80, 65_536)  # below them `name:number` is a verse, a version or the number of a record
+# Ports below 80 are left out: there `name:number` is a verse, a version or the number of a record.
+_FORM = re.compile(r"//[\w\[]|[^/?#]*@[^/?#@]*:|[a-z][\w.-]*:(?:[89][0-9]|[1-9][0-9]{2,4})(?![\w:])", re.IGNORECASE)
 _LONE = 2**24  # a number without dots below it is a year, a page or an amount
 _DATE = re.compile(r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])")
 # Reserved, or usual in private networks. Source: RFC 2606, RFC 6762, RFC 7686, RFC 9476
@@ -92,19 +93,15 @@ def is_address(word: str) -> bool:
     three parts do not: versions, amounts, dates and places look the same.
     """
     text = unquote(normalize("NFKC", word)).replace("\\", "/")
-    if text.startswith("//"):
-        return text[2:3].isalnum() or text[2:3] == "["
-    user, _, place = re.split(r"[/?#]", text, maxsplit=1)[0].rpartition("@")
-    name, *rest = place.split(":")
-    if any(map(_is_name, (name, *rest))) or (user and rest):
+    place = re.split(r"[/?#]", text, maxsplit=1)[0].rpartition("@")[2]
+    if _FORM.match(text) or any(map(_is_name, place.split(":"))):
         return True
-    number = place.partition("]")[0] if len(rest) > 1 else name
-    if _is_number(normalised(number)):
-        is_lone = "." not in number or "0x" in number.lower()
-        if is_lone and len(rest) < 2:
-            return int(ip_address(normalised(number))) >= _LONE and _DATE.fullmatch(number) is None
-        return len(rest) > 1 or number.count(".") > 2 or "".join(rest).isdecimal()
-    return name[:1].isalpha() and len(rest) == 1 and rest[0].isdecimal() and int(rest[0][:6]) in _PORTS
+    number = place.partition("]")[0] if place.count(":") > 1 else place.partition(":")[0]
+    if not _is_number(normalised(number)):
+        return False
+    if number.isalnum():
+        return int(ip_address(normalised(number))) >= _LONE and _DATE.fullmatch(number) is None
+    return number.count(".") > 2 or ":" in place or "x" in number
 
 
 def _is_name(name: str) -> bool:

@@ -99,7 +99,8 @@ def hosts_of(url: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((host_of(url.strip()), host_of(url.replace("\\", "%5c").strip()), url)))
 
 
-def without_scheme(url: str) -> str:
+def bare(url: str) -> str:
+    """The URL as a text may write it that vouches for it: without `http://` and the slash at its end."""
     scheme = _SCHEME.match(url)
     return url[scheme.end() if scheme else 0 :].rstrip("/")
 
@@ -116,7 +117,7 @@ def folded(text: str) -> str:
 
 
 def addresses_in(text: str) -> set[str]:
-    """Every address, name or word that stands in the text as a whole, without the slash at its end.
+    """Every address, name or word that stands in the text as a whole, `bare`.
 
     Takes linear time and memory; of a text that is made of beginnings, not all are found.
     """
@@ -130,20 +131,11 @@ def addresses_in(text: str) -> set[str]:
             place = bisect_left(ends, start)
             for end in (*ends[place : place + _ENDS_TRIED], len(word)):
                 if end - start <= _LONGEST:
-                    found.add(word[start:end].removesuffix("/"))
+                    found.add(bare(word[start:end]))
                     room -= end - start
             if room < 0:
                 return found
     return found
-
-
-def spellings(url: str) -> Iterator[str]:
-    """How a text that vouches for the whole URL may write it; it may omit `http://`."""
-    yield url.removesuffix("/")
-    if _SCHEME.match(url):
-        yield without_scheme(url)
-    else:
-        yield from (f"{scheme}://{url.removesuffix('/')}" for scheme in ("http", "https"))
 
 
 class Origin(StrEnum):
@@ -173,7 +165,6 @@ class ContextView:
         self._places: dict[str, list[int]] = {}  # of messages of the user and results from outside
         self._asked: dict[int, str] = {}  # the folded arguments of the calls behind results that may vouch
         self._calls: dict[str, str] = {}
-        self._known: dict[tuple[str, int], bool] = {}
 
     @property
     def tainted(self) -> bool:
@@ -181,13 +172,14 @@ class ContextView:
 
         An answer whose tool results are unknown may contain any of it.
         """
-        return self.tainted_before(len(self.messages))
+        return self.tainted_before(None)
 
-    def tainted_before(self, place: int) -> bool:
+    def tainted_before(self, place: int | None) -> bool:
         """Whether it was in the conversation before the message at `place`."""
-        while self._clean < place and not self._foreign(self.messages[self._clean]):
+        end = len(self.messages) if place is None else place
+        while self._clean < end and not self._foreign(self.messages[self._clean]):
             self._clean += 1
-        return self._clean < place
+        return self._clean < end
 
     def tainted_beyond(self, tool: str) -> bool:
         """Whether text from outside is in the conversation, apart from the results of `tool`."""
@@ -203,7 +195,7 @@ class ContextView:
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
         if sum(len(message.text()) for message in self.messages) > LARGE:
-            await asyncio.to_thread(self._read_up_to, len(self.messages))
+            await asyncio.to_thread(self.knows, "")
 
     def knows(self, url: str, before: int | None = None) -> bool:
         """Whether the whole URL occurs in a message of the user or in a result that only the outside can have made.
@@ -212,9 +204,17 @@ class ContextView:
         let the model vouch for its own URL; so would one whose call's arguments are not there in full. Only messages
         in front of the one at `before` count.
         """
-        end = len(self.messages) if before is None else before
-        self._read_up_to(end)
-        return self._known_before(url, end)
+        end, sought = len(self.messages) if before is None else before, folded(bare(url))
+        while self._read < end:
+            self._read_next()
+
+        def vouches(place: int) -> bool:
+            if self.messages[place].role is Role.USER:
+                return place < end
+            # A file counts only if the user has named it: the model's own code may have made any other.
+            return place < end and not is_dial_file(url) and sought not in self._asked[place]
+
+        return any(map(vouches, self._places.get(bare(url), ())))
 
     def text_beside(self, call: ToolCall) -> str:
         """The text of the model's message that contains the call."""
@@ -236,18 +236,17 @@ class ContextView:
             return False
         return any(part.get("type") == "image_url" for part in message.content)
 
-    def _read_up_to(self, end: int) -> None:
-        for place in range(self._read, end):
-            message = self.messages[place]
-            self._calls |= {call.id: call.function.arguments for call in message.tool_calls}
-            outside = message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE
-            if message.role is Role.USER or (outside and self._is_sourced(place)):
-                text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0]
-                if text not in self._texts:
-                    self._texts[text] = addresses_in(text)
-                for address in self._texts[text]:
-                    self._places.setdefault(address, []).append(place)
-        self._read = max(self._read, end)
+    def _read_next(self) -> None:
+        place, message = self._read, self.messages[self._read]
+        self._calls |= {call.id: call.function.arguments for call in message.tool_calls}
+        outside = message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE
+        if message.role is Role.USER or (outside and self._is_sourced(place)):
+            text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0]
+            if text not in self._texts:
+                self._texts[text] = addresses_in(text)
+            for address in self._texts[text]:
+                self._places.setdefault(address, []).append(place)
+        self._read += 1
 
     def _is_sourced(self, place: int) -> bool:
         # Whether the call behind the result at `place` is there in full, and named no address of the model's own.
@@ -259,19 +258,5 @@ class ContextView:
         self._asked[place] = folded("\n".join(text for _, text in named_values(asked)))
         urls = [(url, is_dial_file(url) or is_plain(url)) for url in islice(urls_in(asked), MOST_NAMED + 1)]
         named = [*urls, *((word, True) for word in islice(addresses(asked), MOST_NAMED + 1))]
-        known = all(is_read and self._known_before(name, place) for name, is_read in named)
+        known = all(is_read and self.knows(name, place) for name, is_read in named)
         return known and CUT not in raw and len(named) <= MOST_NAMED
-
-    def _known_before(self, url: str, end: int) -> bool:
-        if (url, end) not in self._known:
-            sought = folded(without_scheme(url))
-            places = {place for spelled in spellings(url) for place in self._places.get(spelled, ()) if place < end}
-
-            def vouches(place: int) -> bool:
-                if self.messages[place].role is Role.USER:
-                    return True
-                # A file counts only if the user has named it: the model's own code may have made any other.
-                return not is_dial_file(url) and sought not in self._asked[place]
-
-            self._known[url, end] = any(map(vouches, places))
-        return self._known[url, end]
