@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
+from itertools import chain
 from typing import Any, Self
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
@@ -44,10 +44,11 @@ _UNSEEN = re.compile(r"[^\w!-~]|[\u115f\u1160\u17b4\u17b5\u3164]")  # what is no
 # and end at a bracket, an anchor, or the end of a sentence.
 _WORD = re.compile(r"[^\s<>\"'`|]++")
 _STARTS = re.compile(
-    r"(?<![\w+.%/@-])(?=[\w\[/\\])|(?<![\w+.%-])(?=[a-z][a-z0-9+.-]*+:/|(?:v1/)?(?:files|metadata)/)", re.IGNORECASE
+    r"\A|(?<![\w+.%/@?&-])(?=[\w\[])|(?<![\w+.%-])(?=[a-z][a-z0-9+.-]*+:/|(?:v1/)?(?:files|metadata)/)", re.IGNORECASE
 )
 _ENDS = re.compile(r"[#)\]}*]|[.,:;!?](?=\Z|[)\]}*])")
-_ENDS_TRIED, _LONGEST, _ROOM = 3, 4_096, 4  # ends of one start, characters of an address, characters kept for each read
+_ENDS_TRIED, _LONGEST = 3, 4_096  # ends of one start, and characters of an address
+_ROOM, _LEAST = 12, 16  # characters kept for each that is read, and what an address counts at least
 _ROUNDS = 5  # of percent-encoding and entities inside each other
 
 
@@ -132,7 +133,7 @@ def addresses_in(text: str) -> set[str]:
             for end in (*ends[place : place + _ENDS_TRIED], len(word)):
                 if end - start <= _LONGEST:
                     found.add(bare(word[start:end]))
-                    room -= end - start
+                    room -= max(end - start, _LEAST)
             if room < 0:
                 return found
     return found
@@ -147,7 +148,7 @@ class Origin(StrEnum):
 
 
 LARGE = 200_000  # characters; a conversation beyond it is read off the event loop
-MOST_NAMED = 100  # addresses in a call; what it results in vouches for none if there are more
+LONGEST_CALL = 20_000  # characters; the result of a longer call vouches for nothing
 
 
 class ContextView:
@@ -251,12 +252,13 @@ class ContextView:
     def _is_sourced(self, place: int) -> bool:
         # Whether the call behind the result at `place` is there in full, and named no address of the model's own.
         raw = self._calls.get(self.messages[place].tool_call_id or "", "")
+        if CUT in raw or len(raw) > LONGEST_CALL:
+            return False
         try:
             asked = json.loads(raw)
         except ValueError:
             asked = raw
         self._asked[place] = folded("\n".join(text for _, text in named_values(asked)))
-        urls = [(url, is_dial_file(url) or is_plain(url)) for url in islice(urls_in(asked), MOST_NAMED + 1)]
-        named = [*urls, *((word, True) for word in islice(addresses(asked), MOST_NAMED + 1))]
-        known = all(is_read and self.knows(name, place) for name, is_read in named)
-        return known and CUT not in raw and len(named) <= MOST_NAMED
+        urls = ((url, is_dial_file(url) or is_plain(url)) for url in urls_in(asked))
+        named = chain(urls, ((word, True) for word in addresses(asked)))
+        return all(is_read and self.knows(name, place) for name, is_read in named)

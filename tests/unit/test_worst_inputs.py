@@ -11,9 +11,10 @@ from task.documents.html import letters
 from task.documents.xlsx import shown_as
 from task.llm.text_calls import OfferedTools, TextScanner
 from task.output.charts import _inert
-from task.permissions.arguments import is_number
+from task.permissions.arguments import addresses, command_lines, is_number, sent_length
+from task.permissions.hosts import is_address, normalised
 from task.permissions.icerc import Brief, _numbers
-from task.permissions.taint import folded, is_plain, urls_of_text
+from task.permissions.taint import addresses_in, folded, is_plain, urls_of_text
 from task.search.answers import _parted, _renumbered, literal, markers, statements, without_markers
 from task.tools.py_interpreter.execution import Execution, outcome
 
@@ -39,6 +40,20 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "URLs, many": (lambda text: list(urls_of_text(text)), "", "'a://", ""),
     "plain URL": (is_plain, "https://", "a.", "/ "),
     "spellings": (folded, "", "%2525&amp;amp;xn--", "\u200b"),
+    "addresses, schemes": (addresses_in, "", "http://", ""),
+    "addresses, brackets": (addresses_in, "", "a)", ""),
+    "addresses, pairs": (addresses_in, "", "(a)", "."),
+    "addresses, commas": (addresses_in, "", "a.b,", ""),
+    "addresses, long": (addresses_in, "https://a.example/", "a*", ""),
+    "address, names": (is_address, "", "a.", "com"),
+    "address, users": (is_address, "", "@a", ":"),
+    "address, numbers": (is_address, "", "1.", "1:1"),
+    "address, percent": (is_address, "", "%2525", ""),
+    "host": (normalised, "", "\u3002\u00fc", ""),
+    "host, digits": (normalised, "0x", "f", ""),
+    "words": (lambda text: list(addresses({"a": text})), "", "a.com,", ""),
+    "commands": (lambda text: command_lines({"args": text.split(), "run": text}, executes=True), "", "x ", ""),
+    "sent": (lambda text: sent_length({"a": {text: [text]}}, ()), "", "\u2028", ""),
     "decision, blanks": (_decision, "approve", " ", "x"),
     "code, newlines": (lambda text: outcome(Execution(files_path="", stdout=text), [], []), "", "\n", "x"),
     "code, fences": (lambda text: outcome(Execution(files_path="", stdout=text), [], []), "", " \n``", "x"),
