@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterator
 
 from mcp_servers.sandbox.errors import SandboxError
-from mcp_servers.sandbox.policy import MIB, Door, Policy
+from mcp_servers.sandbox.policy import MIB, Door, Policy, folder_of, new_objects, shown_objects
+from mcp_servers.sandbox.protected import parents
 
 PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 PRLIMIT = "/usr/bin/prlimit"
@@ -69,11 +70,17 @@ def _mounts(policy: Policy, forwarding: list[str]) -> Iterator[str]:
     kept = [path for path in policy.protected if os.path.realpath(path) == path and os.path.exists(path)]
     binds = dict.fromkeys((*forwarding, *policy.readable()), "--ro-bind") | dict.fromkeys(policy.read_write, "--bind")
     binds |= dict.fromkeys(kept, "--ro-bind")
+    sources = {path: new_objects(policy, path) for path in policy.objects}
+    sources |= {shown_objects(path): path for path in policy.objects}
+    # What is mounted cannot be renamed, so the folders around them are as well.
+    around = (above for path in policy.objects for above in parents(folder_of(path, policy.read_write), path))
+    binds |= dict.fromkeys((*policy.objects, *around), "--bind")
+    binds |= dict.fromkeys(map(shown_objects, policy.objects), "--ro-bind")
     for path in sorted(binds, key=lambda path: (path.count("/"), path)):
         if binds[path] == "--ro-bind" and os.path.islink(path):
             yield from _link(path)
         else:
-            yield from (binds[path], path, path)
+            yield from (binds[path], sources.get(path, path), path)
 
 
 def _link(path: str) -> Iterator[str]:

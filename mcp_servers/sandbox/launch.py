@@ -128,7 +128,12 @@ def _try(policy: Policy, writer: int) -> NoReturn:
     os.dup2(writer, 2)
     try:
         process.close_descriptors()
-        _turn_into(policy._replace(mark=None), [NOTHING], os.getppid(), (ANY_PORT, None) if policy.network else None)
+        _turn_into(
+            policy._replace(mark=None, objects=()),
+            [NOTHING],
+            os.getppid(),
+            (ANY_PORT, None) if policy.network else None,
+        )
     except (SandboxError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
     os._exit(REFUSED_EXIT)

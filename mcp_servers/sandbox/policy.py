@@ -48,6 +48,8 @@ class Policy(NamedTuple):
     """What one run may do; everything not named is denied.
 
     `protected` are paths inside `read_write` folders that are after the run what they were before, absent ones too.
+    `objects` are git's folders of that name there: a run adds to them and takes nothing away. `kept` is a folder that
+    no run reaches, for their copies.
     `network` are the hosts, `NAME` or `NAME:PORT`, that a proxy connects the run with; `*` is the public internet.
     `environment` is complete: nothing is inherited. `mark` (from `new_mark()`) names every process of the run for
     `kill_marked`. `uid` is applied or the run is refused.
@@ -66,12 +68,14 @@ class Policy(NamedTuple):
     mark: int | None = None
     umask: str = "077"
     protected: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    kept: str | None = None
     network: tuple[str, ...] = ()
 
     @property
     def is_supervised(self) -> bool:
         """Whether the launcher stays beside the program, until all processes of the run have ended."""
-        return bool(self.limits.run_memory or self.protected or self.network)
+        return bool(self.limits.run_memory or self.protected or self.objects or self.network)
 
     def to_json(self) -> str:
         """The policy as the launcher reads it."""
@@ -109,6 +113,8 @@ def parse(text: str) -> Policy:
         mark=_integer("mark", values.get("mark"), 1, 2**62),
         umask=_umask(values.get("umask", "077")),
         protected=_paths("protected", values.get("protected", [])),
+        objects=_paths("objects", values.get("objects", [])),
+        kept=_path("kept", values["kept"]) if values.get("kept") else None,
         network=_hosts(values.get("network", "none")),
         **{name: _flag(name, values[name]) for name in ("system", "allow_unsafe", "die_with_parent") if name in values},
     )
@@ -124,12 +130,14 @@ def _refuse_contradictions(policy: Policy) -> None:
             raise SandboxError("read_write: the whole file system is not a sandbox")
     writable = [os.path.realpath(path) for path in policy.read_write]
     for path in policy.read_only:
-        if any(_inside(os.path.realpath(path), folder) for folder in writable):
+        if any(inside(os.path.realpath(path), folder) for folder in writable):
             raise SandboxError(
                 f"read_only: {path!r} is in a read_write folder; this cannot be enforced, but `protected` can"
             )
-    for path in policy.protected:
+    for path in (*policy.protected, *policy.objects):
         folder_of(path, policy.read_write)
+    if policy.objects and (policy.kept is None or any(inside(policy.kept, folder) for folder in writable)):
+        raise SandboxError("objects: `kept` must name a folder that is not in a read_write folder")
 
 
 def folder_of(path: str, folders: tuple[str, ...]) -> str:
@@ -139,12 +147,23 @@ def folder_of(path: str, folders: tuple[str, ...]) -> str:
         SandboxError: none does.
     """
     for folder in folders:
-        if path != folder and _inside(path, folder):
+        if path != folder and inside(path, folder):
             return folder
     raise SandboxError(f"protected: {path!r} is not in a read_write folder")
 
 
-def _inside(path: str, folder: str) -> bool:
+def shown_objects(path: str) -> str:
+    """Where bubblewrap shows the objects of before."""
+    return f"/objects-of-before{path}"
+
+
+def new_objects(policy: Policy, path: str) -> str:
+    """The folder that bubblewrap shows in their place."""
+    return f"{path}.{policy.mark}"
+
+
+def inside(path: str, folder: str) -> bool:
+    """Whether the path is the folder or below it."""
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 

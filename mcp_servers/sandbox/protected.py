@@ -45,11 +45,11 @@ class Protected:
             self._open_up(above)
         if _entries(self.folder, self.path) == self.entries:
             return False
-        for parent in _parents(self.folder, self.path):
+        for parent in parents(self.folder, self.path):
             if not _is_folder(parent):
-                _remove(parent)
+                remove(parent)
                 os.mkdir(parent, 0o777)
-        _remove(self.path)
+        remove(self.path)
         for name, entry in self.entries.items():
             _make(os.path.join(self.path, name) if name else self.path, entry)
         # From the innermost: a folder may be one that cannot be written to.
@@ -59,7 +59,7 @@ class Protected:
         return True
 
     def _above(self) -> list[str]:
-        return [self.folder, *_parents(self.folder, self.path)]
+        return [self.folder, *parents(self.folder, self.path)]
 
     def _open_up(self, above: str) -> None:
         # The run may have taken away the right to see or change what is in it.
@@ -71,7 +71,7 @@ class Protected:
 def _entries(folder: str, path: str) -> dict[str, Entry] | None:
     """None: it is too large."""
     entries: dict[str, Entry] = {}
-    if not all(map(_is_folder, _parents(folder, path))) or not os.path.lexists(path):
+    if not all(map(_is_folder, parents(folder, path))) or not os.path.lexists(path):
         return entries
     size, waiting = 0, [""]
     while waiting:
@@ -106,7 +106,8 @@ def _make(path: str, entry: Entry) -> None:
             file.write(content)
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """Delete whatever is at the path, if anything is; no link is followed."""
     if _is_folder(path):
         leftovers.empty(path)
         os.rmdir(path)
@@ -114,7 +115,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _parents(folder: str, path: str) -> list[str]:
+def parents(folder: str, path: str) -> list[str]:
     """The folders between the writable one and the path, outermost first."""
     parts = os.path.relpath(path, folder).split("/")[:-1]
     return [os.path.join(folder, *parts[: number + 1]) for number in range(len(parts))]

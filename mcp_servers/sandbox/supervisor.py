@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from mcp_servers.sandbox import process
 from mcp_servers.sandbox.errors import SandboxError
@@ -37,9 +38,24 @@ def supervise(policy: Policy, start: Start, parent: int) -> int:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     policy = policy._replace(mark=policy.mark or new_mark(), die_with_parent=True)
+    objects = _objects(policy) if policy.objects else []
     code = _ran_with_network(policy, start) if policy.network else _ran(policy, start, None)
     _put_back(protected)
+    try:
+        for one in objects:
+            one.end()
+    except OSError as error:
+        raise SandboxError(f"git's objects were changed, and could not be put back: {error}") from None
     return code
+
+
+def _objects(policy: Policy) -> list[Any]:
+    from mcp_servers.sandbox.objects import Objects
+
+    found = [Objects(policy, path) for path in policy.objects]
+    for one in found:
+        one.begin()
+    return found
 
 
 def _put_back(protected: list[Protected]) -> None:

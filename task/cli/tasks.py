@@ -12,8 +12,8 @@ from task.cli import Exit
 from task.cli.options import AsJson, Config, JsonLines, on_store, print_json, read_settings, write
 from task.cli.run import OWNER, RunArguments, UnsafeNoSandbox, UnsafeWorkspace, run
 from task.cli.traces import columns
-from task.coding.checkpoints import Checkpoints, UndoPlan
-from task.coding.diffs import FileDiff
+from task.coding.checkpoints import NAMED, Checkpoints, UndoPlan
+from task.coding.diffs import FileDiff, some_of
 from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, task_of, tasks
 from task.errors import Conflict, NotFound
@@ -129,7 +129,7 @@ def undo(
         write(f"Nothing was undone: {error}", err=True)
         raise typer.Exit(Exit.FAILED) from None
     if as_json:
-        done = {"restored": event.restored, "stayed": event.stayed, "lost": event.lost}
+        done = {"restored": event.restored, "stayed": event.stayed, "lost": event.lost, "unread": plan.unread}
         print_json({"run_id": task.run.run_id, **done})
     else:
         write(undone(task, plan, event.stayed))
@@ -184,7 +184,9 @@ def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
     count = f"{len(lines)} {'path' if len(lines) == 1 else 'paths'}"
     lines.append(f"{task.run.run_id} is undone: {count} in {plain(str(task.workspace))}.")
     lines += [f"! {plain(path)} stays: there is something of somebody else in it." for path in stayed]
-    lines += [f"! {plain(path)} is not restored: {NOT_KEPT.get(why, why)}." for path, why in plan.lost.items()]
+    lines += [f"! {plain(path)} is not restored: {NOT_KEPT.get(why, plain(why))}." for path, why in plan.lost.items()]
+    if plan.unread:
+        lines.append(f"Not looked into: {some_of(plan.unread, NAMED)}.")
     return "\n".join(lines)
 
 

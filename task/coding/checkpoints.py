@@ -18,6 +18,7 @@ from task.runs.events import Checkpoint, Undone
 from task.store.processes import BEAT_SECONDS
 from task.store.records import Run
 from task.store.store import NOTE, SNAPSHOTS, Store
+from task.tools.workspace.git import git, git_folders
 from task.tools.workspace.root import Workspace, held_alone
 from task.utils.folders import delete
 
@@ -27,6 +28,7 @@ TEMPORARY = ".dial-agent-undo"  # in a folder while one of its files is written
 NAMED = 10  # paths in a refusal
 WRITABLE = 0o700
 KEPT = ("file", "link", "folder")  # what can be made again
+FSCK = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
 
 Leg = tuple[Snapshot, Snapshot]
 
@@ -35,12 +37,14 @@ Leg = tuple[Snapshot, Snapshot]
 class UndoPlan:
     """What undo will change: `steps` are the paths with what is there now and what was there before the run.
 
-    Others have changed `others` since the run; `lost` cannot be made again, for the reason given.
+    Others have changed `others` since the run; `lost` cannot be made again, for the reason given. The folders `unread`
+    were not looked into.
     """
 
     steps: Mapping[str, Pair]
     others: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -149,6 +153,12 @@ class Checkpoints:
                 now = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1], keeps=False)
                 plan = await asyncio.to_thread(planned_undo, self.legs, now)
                 stay = await asyncio.to_thread(undo, plan, self.snapshots, force=force)
+                now = await asyncio.to_thread(self.snapshots.take, now, keeps=False)
+                left = planned_undo(self.legs, now).steps.keys() - stay
+                if left:
+                    raise SnapshotError(f"Not all is undone: {some_of(sorted(left), NAMED)}. Undo again.")
+                faults = await asyncio.to_thread(repository_faults, self.snapshots.workspace)
+                plan = replace(plan, lost={**plan.lost, **faults})
         except OSError as error:
             where = f" {error.filename}" if isinstance(error.filename, str) else ""
             raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
@@ -200,7 +210,19 @@ def planned_undo(legs: Sequence[Leg], now: Snapshot) -> UndoPlan:
         steps[path] = (there, before)
         if path in between or there != after:
             others.append(path)
-    return UndoPlan(steps, tuple(others), lost)
+    unread = tuple(path for path, entry in legs[0][0].entries.items() if entry.kind == "ignored") if legs else ()
+    return UndoPlan(steps, tuple(others), lost, unread)
+
+
+def repository_faults(workspace: Path) -> dict[str, str]:
+    """By git's folders in the workspace: what git finds missing in their repositories."""
+    found = dict[str, str]()
+    for folder in git_folders(workspace):
+        if (folder / "objects").is_dir():
+            done = git(workspace, f"--git-dir={folder}", *FSCK)
+            if done.returncode:
+                found[str(folder.relative_to(workspace))] = os.fsdecode(done.stderr + done.stdout)[:200].strip()
+    return found
 
 
 def undo(plan: UndoPlan, snapshots: Snapshots, *, force: bool = False) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import stat
 import struct
 import time
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Literal
 from uuid import uuid4
 
 from task.errors import InvalidRequest
+from task.tools.workspace.git import git_folders
 
 # Folders that tools make again. Of these only the existence is kept, so undo removes those that a run has made.
 IGNORED = frozenset(
@@ -104,7 +105,12 @@ class Snapshots:
         try:
             self.place("").mkdir(mode=0o700, parents=True, exist_ok=True)
             changed_ns = self.workspace.stat().st_ctime_ns
-            for path, folder, found in walked(self.workspace, self.without):
+            # Of a repository that was one before the run no command takes an object away.
+            if since is None:
+                unread = {f"{folder.relative_to(self.workspace)}/objects" for folder in git_folders(self.workspace)}
+            else:
+                unread = {path for path, entry in since.entries.items() if entry.kind == "ignored"}
+            for path, folder, found in walked(self.workspace, self.without, unread=unread):
                 is_file = found.kind == "file"
                 total += found.size if is_file and found.size <= self.largest else 0
                 if keeps and (len(entries) >= self.most or total > self.total):
@@ -199,16 +205,14 @@ class Snapshots:
 
 
 def walked(
-    workspace: Path, without: Path | None = None, ignored: frozenset[str] = IGNORED
+    workspace: Path, without: Path | None = None, ignored: Set[str] = IGNORED, unread: Set[str] = frozenset()
 ) -> Generator[tuple[str, int, Entry]]:
-    """All paths below `workspace` but those in `without` and in `ignored` folders, each with the open folder it is in
-    and what is there; files without their content."""
+    """All paths below `workspace` but those in `without` and in folders of `ignored` names or `unread` paths, each with
+    the open folder it is in and what is there; files without their content."""
     skipped = without.stat() if without is not None and without.exists() else None
     for folder, folders, others, handle in os.fwalk(workspace):  # it follows no link, whenever one is put in place
         inside, names = folder[len(str(workspace)) :].lstrip("/"), sorted([*folders, *others])
         folders.clear()
-        # Git adds its objects and never changes one: what undo restores of a repository are the names for them.
-        unread = {*ignored, "objects"} if {"HEAD", "refs", "objects"} <= set(names) else ignored
         for name in names:
             try:
                 state = os.lstat(name, dir_fd=handle)
@@ -223,7 +227,7 @@ def walked(
             stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
             entry = Entry(kind, mode, content, stamp)
             if kind == "folder":
-                if name in unread:
+                if name in ignored or path in unread:
                     entry = Entry("ignored", 0, stamp=stamp)
                 elif path.count("/") >= DEEPEST:
                     entry = entry.opaque("too deep")

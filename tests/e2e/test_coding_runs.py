@@ -27,6 +27,7 @@ async def applied(found: Project, *options: str) -> str:
 @pytest.mark.system
 async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> None:
     async with project(tmp_path, *ANSWERS, files=FILES) as found:
+        (found.folder / "node_modules").mkdir()
         before = tree(found.folder)
         run_id = await applied(found)
 
@@ -45,6 +46,7 @@ async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> No
 
         forced = await found.agent("tasks", "undo", "--force", cwd=found.folder)
         assert "2 paths" in forced.out
+        assert forced.out.endswith("Not looked into: node_modules.\n")
         assert tree(found.folder) == before
         resumed = await found.agent("tasks", "resume", run_id)
         assert (resumed.code, resumed.err) == (2, f"the run {run_id} was undone; start a new one\n")

@@ -119,6 +119,11 @@ CHANGES: dict[str, Change] = {
     "a name that is no text": lambda folder: (folder / os.fsdecode(b"caf\xe9.txt")).unlink(),
     "a pipe made": lambda folder: os.mkfifo(folder / "pipe"),
     "caches made": lambda folder: [(folder / "__pycache__").mkdir(), (folder / "__pycache__/x.pyc").write_text("x")],
+    "files where git keeps objects, in a repository that was none": lambda folder: [
+        *(os.makedirs(folder / place / name) for place in (".git", "sub") for name in ("refs", "objects")),
+        (folder / "sub/HEAD").write_text("ref: refs/heads/main"), (folder / "sub/objects/evil").write_text("x"),
+        (folder / ".git/objects/evil").write_text("x"),
+    ],
     "a commit": lambda folder: (folder / ".git" / "HEAD").write_text("ref: refs/heads/other\n"),
     "a file with the name of undo's own": lambda folder: (folder / ".dial-agent-undo").write_text("x"),
     "a folder with the name of undo's own": lambda folder: [

@@ -21,6 +21,8 @@ def test_a_policy_survives_its_own_text(tmp_path: Path) -> None:
         mark=2**61,
         umask="022",
         protected=(f"{tmp_path}/kept",),
+        objects=(f"{tmp_path}/.git/objects",),
+        kept="/nowhere",
         network=("pypi.org", "127.0.0.1:8080", "*"),
     )
     assert parse(policy.to_json()) == policy
@@ -51,6 +53,12 @@ def test_only_paths_that_exist_are_mounted_by_default_and_etc_is_not_among_them(
         ({"workdir": "/", "umask": 22}, "umask: expected octal digits"),
         ({"workdir": "/", "umask": "999"}, "umask: expected octal digits"),
         ({"workdir": "/", "protected": ["/etc/passwd"]}, "protected: '/etc/passwd' is not in a read_write folder"),
+        ({"workdir": "/", "read_write": ["/var"], "objects": ["/var/a"]}, "objects: `kept` must name a folder"),
+        (
+            {"workdir": "/", "read_write": ["/var"], "objects": ["/var/a"], "kept": "/var/b"},
+            "objects: `kept` must name",
+        ),
+        ({"workdir": "/", "objects": ["/var/a"], "kept": "/b"}, "protected: '/var/a' is not in a read_write folder"),
         ({"workdir": "/", "tier": "docker"}, "tier: expected one of"),
         ({"workdir": "/", "uid": 0}, "uid: expected a whole number from 1000"),
         ({"workdir": "/", "uid": True}, "uid: expected a whole number"),

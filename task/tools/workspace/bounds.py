@@ -1,15 +1,11 @@
-"""The bounds of a workspace: which folder may be one, what commands may read outside it, and which files are git's."""
+"""The bounds of a workspace: which folder may be one, and what commands may read outside it."""
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-
-from task.errors import ToolError
 
 _TASK = Path(__file__).parents[2]
 PROGRAM = (Path(sys.prefix), _TASK, _TASK.with_name("mcp_servers"))  # what is changed there runs outside the sandbox
@@ -21,13 +17,6 @@ java javac mvn gradle ruby bundle php composer make cmake ninja gcc g++ clang rg
 # Folders of a home that hold programs only; others, such as ~/.cargo and ~/.local, hold keys and data as well.
 _OF_PROGRAMS_ONLY = frozenset({".pyenv", ".rbenv", ".nvm", ".nodenv", ".goenv", ".volta", ".rustup", ".deno"})
 _OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
-
-# What git would run or read settings from, absent ones too: in `.git`, and in the like of submodules and work trees.
-GIT_INTERNALS = ("hooks", "config", "config.worktree", "commondir", "info")
-_FILES = frozenset({".git", ".gitattributes", ".gitmodules"})
-_PARTS_OF_A_REPOSITORY = frozenset({"head", "objects", "refs"})
-# Other systems' file names in which git sees its own: HFS+ ignores these characters, NTFS dots and spaces at the end.
-_IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]|(?<![ .])[ .]+$|::?\\$.*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,43 +108,3 @@ def refusal(folder: Path, own: Iterable[Path], *, wide: bool = False) -> str:
         if real in place.parents and not wide:
             return f"{folder} contains {place}, which is the product's own"
     return ""
-
-
-def check_git(root: Path, parts: Sequence[str]) -> None:
-    """Check that writing this path (its parts below `root`) cannot make git run a program.
-
-    Raises:
-        ToolError: it belongs to git, or its folder is or would become a repository's own.
-    """
-    for part in parts:
-        plain = _IGNORABLE.sub("", part).casefold()
-        if plain in _FILES or plain == "git~1":
-            raise ToolError(f"{part} belongs to git and is not written as a file")
-    folder = root
-    for part in parts:
-        # Git takes every folder with these three for a repository, and runs what its config says.
-        present = {part, *(name for name in (*_PARTS_OF_A_REPOSITORY, "HEAD") if os.path.lexists(folder / name))}
-        if {name.casefold() for name in present} >= _PARTS_OF_A_REPOSITORY:
-            raise ToolError("its folder is a git repository's own and is not written as files")
-        folder = folder / part
-
-
-def protected_paths(root: Path) -> list[str]:
-    """The paths of the workspace's repository by which git, started by the user later, would run programs."""
-    git = root / ".git"
-    if git.is_symlink() or not git.is_dir():
-        return [str(git)]  # where there is none, a command must not make one that lies in wait for the user's git
-    # A submodule's folder is as deep in `modules` as its name has parts.
-    found, waiting = [git], [git / "modules", git / "worktrees"]
-    while waiting:
-        folder = waiting.pop()
-        if folder.is_symlink() or not folder.is_dir():
-            continue
-        # By what is protected: a command could have removed the rest.
-        if any(os.path.lexists(folder / name) for name in ("config", "commondir")):
-            found.append(folder)
-            waiting += [folder / "modules", folder / "worktrees"]
-        else:
-            with suppress(OSError):
-                waiting += folder.iterdir()
-    return [str(folder / name) for folder in found for name in GIT_INTERNALS]

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
@@ -14,8 +14,10 @@ from tempfile import mkdtemp
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from task.closing import run_to_completion
 from task.permissions.policy import is_listed
-from task.tools.workspace.bounds import protected_paths, python_of, toolchains
+from task.tools.workspace.bounds import python_of, toolchains
+from task.tools.workspace.git import git_folders, keep_references, protected_paths, references
 from task.tools.workspace.launcher import Sandbox, ShellResult, launched, sandbox_here
 from task.tools.workspace.root import Workspace
 from task.utils.folders import delete
@@ -132,23 +134,30 @@ class Commands:
         sandbox = await asyncio.to_thread(lambda: self.sandbox)
         if missing := self.available:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
+        root, kept_bytes = self.workspace.path, output_bytes or self._limits.output_bytes
+        before = await asyncio.to_thread(lambda: {folder: references(folder) for folder in git_folders(root)})
         policy = await asyncio.to_thread(self._policy, variables or {}, python)
         policy |= {"tier": sandbox.tier, **(changes or {})}
-        return await launched(policy, words, seconds or self._limits.seconds, output_bytes or self._limits.output_bytes)
+        try:
+            done = await launched(policy, words, seconds or self._limits.seconds, kept_bytes)
+        finally:
+            keeping = asyncio.to_thread(lambda: [keep_references(root, *one) for one in before.items()])
+            said = list(filter(None, await run_to_completion(keeping)))
+        return replace(done, stderr="\n".join((done.stderr.rstrip("\n"), *said)).lstrip()) if said else done
 
     @cached_property
     def scratch(self) -> Path:
         """The folder where the commands have their home, temporary files and caches."""
-        folder = Path(mkdtemp(prefix="dial-agent-run-"))
+        folder = Path(mkdtemp(prefix="dial-agent-run-")) / "scratch"  # beside it is what no command reaches
         for name in (HOME, TEMPORARY):
-            (folder / name).mkdir()
+            (folder / name).mkdir(parents=True)
         return folder
 
     async def close(self) -> None:
         """Remove the scratch folder."""
         if "scratch" in self.__dict__:
             with suppress(OSError):
-                await asyncio.to_thread(delete, self.__dict__.pop("scratch"))
+                await asyncio.to_thread(delete, self.__dict__.pop("scratch").parent)
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,6 +168,7 @@ class Commands:
     def _policy(self, variables: Mapping[str, str], python: Path | None) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
         found = toolchains(root, os.environ, python)
+        objects = [folder / "objects" for folder in git_folders(root)]
         with open("/proc/self/status") as status:
             umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
         return {
@@ -166,6 +176,8 @@ class Commands:
             "read_write": [str(root), str(scratch)],
             "read_only": found.readable,
             "protected": protected_paths(root),
+            "objects": [str(place) for place in objects if place.is_dir() and not place.is_symlink()],
+            "kept": str(scratch.with_name("objects")),
             "environment": {
                 **_ENVIRONMENT,
                 "HOME": str(scratch / HOME),

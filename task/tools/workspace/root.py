@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Self
 
 from task.errors import Conflict, ToolError
-from task.tools.workspace.bounds import check_git
+from task.tools.workspace.git import check_git
 
 MAX_BYTES = 10 * 2**20
 MAX_DEPTH = 100
