@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import update
 
 from task.coding.checkpoints import Checkpoints, planned_undo, undo, with_tail
-from task.coding.diffs import file_diffs, whole
+from task.coding.diffs import file_diffs
 from task.coding.snapshots import SnapshotError, Snapshots, changed
 from task.coding.state import TaskState, record, task_of
 from task.errors import Conflict, NotFound
@@ -224,7 +224,7 @@ async def test_what_others_have_changed_stays_or_is_named_and_only_forced(
         again = await continued(store, checkpoints.run, tmp_path)
         write(case.continued)
         await step(again)
-        assert "+print(3)\n" in whole(await again.diffs())
+        assert "+print(3)\n" in (await again.diffs())[0].text
         await ended(again)
     last, left = await opened(store, checkpoints.run, tmp_path), tree(workspace)
 
@@ -310,9 +310,8 @@ def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspa
 
     assert before.entries["data.bin"].kind == "opaque"
     assert list(changed(before, after)) == ["data.bin"]
-    assert "Binary files a/data.bin and b/data.bin differ" in whole(
-        file_diffs(changed(before, after), snapshots.content)
-    )
+    [diff] = file_diffs(changed(before, after), snapshots.content)
+    assert "Binary files a/data.bin and b/data.bin differ" in diff.text
 
 
 @pytest.mark.fault("coding: what undo cannot make again")
