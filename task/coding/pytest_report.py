@@ -1,7 +1,7 @@
-"""Run pytest with the workspace's Python and report which tests ran: `python -S -c SOURCE FOLDER ARGUMENT …`.
+"""Run pytest with the workspace's Python and report which tests ran: `python -S -c SOURCE FILE ARGUMENT …`.
 
-The report is one line on standard output, which nothing else gets: the word from the file in FOLDER, then JSON. This
-source is never imported, and any Python that a project has can run it.
+The report is JSON on standard output, which nothing else gets: the word from FILE, the exit code, the tests. This is
+never imported, and any Python that a project has can run it.
 """
 
 # ruff: noqa: E402
@@ -13,10 +13,10 @@ import json
 import os
 import site
 
-FOLDER, ARGUMENTS = sys.argv[1], sys.argv[2:]
-with open(os.path.join(FOLDER, "word")) as file:
+FILE, ARGUMENTS = sys.argv[1], sys.argv[2:]
+with open(FILE) as file:
     WORD = file.read()
-os.unlink(os.path.join(FOLDER, "word"))
+os.unlink(FILE)
 REPORT = os.dup(1)  # children do not inherit a duplicate
 os.dup2(2, 1)
 
@@ -29,7 +29,7 @@ sys.path[:] = [place for place in PATH if not place.startswith(ROOT) or place.st
 import pytest
 
 sys.path[:] = PATH
-sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = FOLDER  # bytecode in the workspace may be of another source
+sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = FILE  # bytecode in the workspace may be of another source
 sys.argv[:] = ["pytest", *ARGUMENTS]
 
 

@@ -115,10 +115,8 @@ class TerminalOutput:
             with suppress(termios.error):  # what was typed before the question cannot be meant as its answer
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
             self._line("May I do this?", "bold yellow", before=True)
-            rows = {**item.card.rows(), "Asked because": plain(item.reason), "Always": plain(item.grant_description)}
-            for name, text in rows.items():
-                if text:
-                    self._row(name, text)
+            for name, text in card_rows(item).items():
+                self._row(name, text)
             self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
             line = await _typed_line(sys.stdin)
             answers.append(typed_answer(line) or Answer(False, line.strip()))
@@ -178,6 +176,12 @@ class TerminalOutput:
             lines = wrapper.wrap(text) or [""]
         for line in lines:
             self._console.print(Text(line, style))
+
+
+def card_rows(item: Pending) -> dict[str, str]:
+    """A question's card by its labels: no command is cut at its end only, and nothing acts on the terminal."""
+    rows = {**item.card.rows(), "Asked because": plain(item.reason), "Always": plain(item.grant_description)}
+    return {name: text for name, text in rows.items() if text}
 
 
 async def _typed_line(terminal: TextIO) -> str:

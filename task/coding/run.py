@@ -204,11 +204,10 @@ class Work:
             raise outcome.error
         if outcome.status == "limited":
             return "limited", f"stopped at {outcome.limit}, not verified"
-        if not self.checkpoints.changed_files:
-            if plan.writes:
-                return "not_verified", "not verified: nothing was changed"
-            if self.verify is None:
-                return "unchanged", "nothing was changed, as planned"
+        if plan.writes and not self.checkpoints.changed_files:
+            return "not_verified", "not verified: nothing was changed"
+        if self.verify is None and not self.checkpoints.changed_files:
+            return "unchanged", "nothing was changed, as planned"
         if missing := self.commands.available:
             return "not_verified", f"not verified: {missing}"
         if self.verify is not None:
@@ -218,10 +217,9 @@ class Work:
             environments[python.parents[1]] = self.task.progress.began_ns
         runs = PytestRuns(self.commands, python, environments, changed_tests(await self.checkpoints.diffs()))
         for command in verification_commands(plan.tests):
-            await self._ran("verification", command, runs.run)
-            if runs.fault is not None:
-                return runs.fault
-        return "verified", f"verified: {'; '.join(runs.passed)}"
+            if runs.fault is None:
+                await self._ran("verification", command, runs.run)
+        return runs.fault or ("verified", f"verified: {'; '.join(runs.passed)}")
 
     async def _set_up(self, command: str, rules: ApprovalRules) -> str:
         # The reason why the workspace was not prepared, where that was not approved.

@@ -91,10 +91,9 @@ class PytestRuns:
         return ShellResult(self.fault is None, "", done.stderr, done.code or int(self.fault is not None))
 
     async def _reported(self, arguments: Sequence[str], seconds: float) -> tuple[ShellResult, _Tests | None]:
-        word, folder = token_hex(16), self.commands.scratch / f"pytest-{token_hex(8)}"
-        folder.mkdir()
-        (folder / "word").write_text(word)
-        words = [str(self.python), "-S", "-c", _REPORTER.read_text(), str(folder), *arguments]
+        word, file = token_hex(16), self.commands.scratch / f"word-{token_hex(8)}"
+        file.write_text(word)
+        words = [str(self.python), "-S", "-c", _REPORTER.read_text(), str(file), *arguments]
         done = await self.commands.run_words(words, seconds, python=self.python, output_bytes=REPORT_BYTES)
         with suppress(ValidationError):
             given, code, tests = _REPORT.validate_json(done.stdout)
@@ -106,18 +105,17 @@ class PytestRuns:
         if wrong := ran["failed"] | (planned["selected"] ^ ran["ran"]):
             return "failed", f"of the tests of `{command}`, these failed or did not run: {some_of(sorted(wrong), MOST)}"
         passed, deselected = ran["passed"], planned["collected"] - planned["selected"]
-        settings = [path for path in self.changed if _TEST_SETTINGS.fullmatch(path)]
         if not passed:
             return "not_verified", f"not verified: no test of `{command}` passed"
-        if deselected and settings and {"-k", "-m"}.isdisjoint(shlex.split(command)[3:]):
-            return "not_verified", f"not verified: tests are deselected, and the run changed {settings[0]}"
+        by_command = re.search(" -[km] ", command.removeprefix("python -m "))
+        if deselected and not by_command and any(map(_TEST_SETTINGS.fullmatch, self.changed)):
+            return "not_verified", "not verified: tests are deselected, and the run changed their settings"
         for place, since in self.environments.items():
-            found = walked(place.resolve(), ignored=frozenset()) if place.is_dir() else ()
-            if any(entry.changed_ns > since for _, _, entry in found):
+            if place.is_dir() and any(e.changed_ns > since for _, _, e in walked(place.resolve(), ignored=frozenset())):
                 return "not_verified", f"not verified: the run changed {place}, from which pytest runs"
         others = {"skipped": len(ran["ran"] - passed), "deselected": len(deselected)}
-        tests = f"{len(passed)} test{'s' * (len(passed) > 1)} passed"
-        self.passed.append(", ".join([tests, *(f"{count} {what}" for what, count in others.items() if count)]))
+        more = "".join(f", {count} {what}" for what, count in others.items() if count)
+        self.passed.append(f"{len(passed)} test{'s' * (len(passed) > 1)} passed{more}")
         return None
 
 
