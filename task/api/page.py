@@ -40,6 +40,7 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 HEADERS = {
+    "Access-Control-Allow-Origin": "*",  # the frame that draws diagrams has an origin of its own
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

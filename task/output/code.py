@@ -29,7 +29,7 @@ _INLINE = re.compile(r"(`++)(?:[^`\n\r]++|(?!\1(?!`))`++)++\1(?!`)(?:(?<=[^`]`)|
 _DOLLARS = re.compile(r"\$|\\[()\[\]]")
 # In a table a bar ends a cell, in code too. A table has a line of bars and dashes behind its first one.
 _BAR = re.compile(r"(?<!\\)\||\\\\.*\|")
-_NO_TABLE = re.compile(r"[^\n\r]*+(?:(?:\r\n|[\n\r])[|:\- \t>]*+(?:[\n\r]|[^|:\- \t>\n\r])|\Z)")
+_NO_TABLE = re.compile(r"[^\n\r]*+(?:(?:\r\n|[\n\r])(?:[ \t>]*+[\n\r]|[|:\- \t>]*+[^|:\- \t>\n\r])|\Z)")
 # DIAL Chat writes code and formulas in the place of these before it reads the Markdown.
 SLOT, _SLOT_SO_FAR = re.compile(r"<<(?=CODE_BLOCK_|LATEX_)"), re.compile(r"<(?:<[A-Z_]{0,11})?\Z")
 

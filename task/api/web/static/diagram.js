@@ -1,12 +1,15 @@
-// Mermaid diagrams. Each is shown as a picture, in which no script, link or foreign address can act.
+// Mermaid diagrams. Each is drawn in a frame that can be ended, and shown as a picture, in which no script, link or foreign
+// address can act.
 import { h } from "./dom.js";
 import { t } from "./i18n.js";
 
 const drawn = new Map(); // pictures by theme and text
 const MOST_KEPT = 40;
 const SERIES = ["#2f8f78", "#b8742a", "#5b7fc7", "#b85c78", "#8a7cc2", "#6f8136"];
-let library = null;
-let number = 0;
+const LOADING = 10000; // milliseconds until the library must have read a diagram,
+const DRAWING = 2000; // and then drawn it
+const LARGEST = 4e6; // characters of a picture
+let frame = null;
 let last = Promise.resolve();
 
 /** Show the diagram above its source, which stays one click away; source that is no diagram stays as it is. */
@@ -49,19 +52,42 @@ async function picture(text) {
 }
 
 async function svgOf(text) {
-  library ??= import("./vendor/mermaid/mermaid.esm.min.mjs").then((module) => module.default);
-  const mermaid = await library.catch((error) => { library = null; throw error; });
-  mermaid.initialize({
+  frame ??= h("iframe", { class: "drawing", sandbox: "allow-scripts", "aria-hidden": "true", tabindex: "-1", srcdoc: "<script type=module src=static/diagram-frame.js></script>" });
+  if (!frame.isConnected) {
+    document.body.append(frame);
+    await answer(LOADING);
+  }
+  frame.contentWindow.postMessage({ text, options: options() }, "*");
+  const read = await answer(LOADING);
+  const { error, svg } = read.error === undefined ? await answer(DRAWING) : read;
+  if (error !== undefined || svg.length > LARGEST) throw new Error(error ?? "It is too large.");
+  return asPicture(svg);
+}
+
+/** What the frame sends next; if it is late, the frame ends with its work. Its origin is its own, and so is its process. */
+async function answer(milliseconds) {
+  const { promise, resolve, reject } = Promise.withResolvers();
+  const waiting = new AbortController();
+  const timer = setTimeout(() => reject(new Error("It takes too long.")), milliseconds);
+  addEventListener("message", ({ data, source }) => { if (source === frame.contentWindow) resolve(data); }, { signal: waiting.signal });
+  try {
+    return await promise;
+  } catch (error) {
+    frame.remove();
+    frame = null;
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    waiting.abort();
+  }
+}
+
+function options() {
+  return {
     startOnLoad: false, securityLevel: "strict", htmlLabels: false, flowchart: { htmlLabels: false }, layout: "dagre",
     ...colours(), suppressErrorRendering: true, maxTextSize: 20000, maxEdges: 300,
     secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "suppressErrorRendering", "htmlLabels", "fontFamily", "themeCSS", "layout"],
-  });
-  const id = `diagram-${number += 1}`;
-  try {
-    return asPicture((await mermaid.render(id, text)).svg);
-  } finally {
-    document.getElementById(`d${id}`)?.remove();
-  }
+  };
 }
 
 function colours() {
