@@ -46,8 +46,9 @@ class HttpOptions:
 
     In the mode `open` only this machine may call, by one of its own names or one of `hosts`. `behind_core`: DIAL Core
     authenticates the callers of the DIAL route, whose bodies are at most `dial_bytes` long; any machine may call it by
-    any name. `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none. `steps` limits
-    the requests with tools of one run, `detach_seconds` how long a run continues without a listener.
+    any name. `request_keys`: where it does not, it is asked whose per-request key came. `core_key` is the agent's own
+    key at DIAL Core, for the modes in which callers have none. `steps` limits the requests with tools of one run,
+    `detach_seconds` how long a run continues without a listener.
     """
 
     mode: Mode
@@ -57,6 +58,7 @@ class HttpOptions:
     body_bytes: int
     upload_bytes: int
     behind_core: bool
+    request_keys: bool
     dial_bytes: int
     requests_per_minute: int
     runs_per_caller: int
@@ -126,6 +128,9 @@ class Guard:
 
     async def _identified(self, scope: Scope, headers: Headers) -> Failure | None:
         try:
+            if self.options.request_keys:
+                scope[CALLER] = await self.identity.user_of_request(headers)
+                return None
             caller = await self.identity.caller(headers)
             # DIAL Core on this machine calls with a key that reads the files of the user it calls for.
             key = headers.get("api-key") if self.options.mode == "open" else None

@@ -82,6 +82,12 @@ class Identity:
             raise refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
         return found
 
+    async def user_of_request(self, headers: Mapping[str, str]) -> ApiCaller:
+        """The user for whom DIAL Core made the per-request key. Raises: Failure (401, or 503 without Core)."""
+        key = headers.get("api-key", "")
+        bucket = await self._bucket(key, per_request=True)
+        return ApiCaller(f"dial:{bucket}", key, forwarded(headers))
+
     async def _at_core(self, secret: str, *, is_bearer: bool) -> tuple[str, str, str]:
         digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
         until, bucket, shown = self._known.get(digest, (0.0, "", secret))
@@ -98,9 +104,9 @@ class Identity:
         # A user's tokens change every few minutes.
         return bucket, shown, f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]
 
-    async def _bucket(self, secret: str) -> str:
+    async def _bucket(self, secret: str, *, per_request: bool = False) -> str:
         try:
-            return await self.services.files.principal(secret)
+            return await self.services.files.principal(secret, per_request=per_request)
         except ToolError as error:
             cause = error.__cause__
             is_refused = isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403)

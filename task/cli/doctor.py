@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from task.cli import Exit
+from task.cli.addresses import core_is_ours
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
 from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
@@ -26,6 +27,7 @@ from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
 from task.permissions.names import names_of
 from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS, dead_rules
+from task.product.backends import BACKENDS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
@@ -103,6 +105,17 @@ async def state_secret_check(inspection: Inspection) -> Finding:
     if secret is None:
         return "ok", "generated once per installation", "Several replicas need the same AGENT_STATE_SECRET."
     return ("note", "set, but short enough to guess") if len(secret) < SHORT_SECRET else ("ok", "set")
+
+
+@ROWS.row("callers")
+async def callers_check(inspection: Inspection) -> Finding:
+    settings, mode = inspection.settings, f"the mode `{inspection.settings.http.mode}`"
+    dial = "DIAL Core authenticates them" if BACKENDS[settings.backend].of_core else mode
+    if settings.http.request_keys:
+        dial = "per-request keys of Core only"
+    elif dial == mode and core_is_ours(settings):
+        dial = f"with `up` per-request keys of its Core only, with `serve` {mode}"
+    return "ok", f"the page and /v1: {mode}; below /openai: {dial}"
 
 
 @ROWS.row("tools")

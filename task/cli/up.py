@@ -33,6 +33,7 @@ from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment
 from task.permissions.icerc import visible
 from task.processes import Child, Program, ProgramFailed, Supervisor, until_stopped
+from task.product.backends import BACKENDS
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
@@ -148,6 +149,8 @@ async def _plan(settings: Settings, config: Path | None) -> StartPlan:
             f"{PREFIX}CORE__MODEL": "auto" if model.rule == "dapr" else model.rule,
             f"{PREFIX}CORE__HOST_MAP": json.dumps(hosts),
         }
+        if not BACKENDS[settings.backend].of_core:  # otherwise Core authenticates the callers
+            shared[f"{PREFIX}HTTP__REQUEST_KEYS"] = "true"
         if model.base_url:
             shared["OPENAI_BASE_URL"] = model.base_url
     if servers:  # the agent and the servers find each other

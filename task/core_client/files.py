@@ -186,8 +186,11 @@ class DialFiles:
         kind = stored.content_type or "application/octet-stream"
         return await self.upload(unquote(PurePosixPath(relative).name), stored.content, kind, api_key)
 
-    async def principal(self, api_key: str) -> str:
-        """The id of the user's bucket, which is the same for every key of one user."""
+    async def principal(self, api_key: str, *, per_request: bool = False) -> str:
+        """The id of the user's bucket, which is the same for every key of one user.
+
+        Raises: ToolError, also where the key has to be a `per_request` one and is not.
+        """
         # Every answer with tools needs it, and the client library takes longer than the rest of the answer.
         url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", core_headers(api_key)
         try:
@@ -196,6 +199,8 @@ class DialFiles:
                 async with session.get(url, headers=headers, allow_redirects=False) as response:
                     response.raise_for_status()
                     home = await response.json(content_type=None)
+                if per_request and not home.get("appdata"):
+                    raise ValueError("the key is a user's own")
                 return str(home.get("appdata") or home["bucket"]).partition("/")[0]
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             raise ToolError(_explanation(error, "the user's bucket")) from error

@@ -198,6 +198,9 @@ class HttpSettings(Section):
     mode: Literal["open", "keys", "dial"] = setting(
         "open", "Who may call: `open` this machine, `keys` owners of `dial-agent keys`, `dial` callers of DIAL Core."
     )
+    request_keys: bool = setting(
+        False, "Below `/openai` take per-request keys of DIAL Core only; `up` sets it for a Core that it starts."
+    )
     ui: bool = setting(True, "Serve the web page at `/`.")
     origins: Texts = setting([], "Web origins of others that may call the HTTP API from a browser.")
     hosts: Texts = setting([], "Further names by which the HTTP API may be called in the mode `open`.")

@@ -1,6 +1,7 @@
 """`dial-agent up` in an empty home: ready, used, hurt, ended, its question at a terminal; and `dial-agent model`."""
 
 import asyncio
+import json
 import os
 import shlex
 import shutil
@@ -12,15 +13,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 import psutil
 import pytest
 
+from task.cli.core_config import OWN_CONFIG
 from task.cli.doctor import results
+from task.llm.scripted import Reply, says, wants
 from task.settings import load_settings
 from tests.support.isolation import NO_OLLAMA
 from tests.support.package_index import PackageIndexPeer, package_index
 from tests.support.terminal import Terminal, terminal
 from tests.support.up import RunningProduct, dial_agent, environment, running_product
+from tests.support.upstream import Received, openai_upstream
 from tests.support.waiting import runs
 
 QUESTION = "What is the top sale for category A?"
@@ -190,3 +195,38 @@ async def test_a_file_that_is_not_a_model_stops_the_start_with_its_setting(tmp_p
     (tmp_path / "notes.txt").write_text("no model")
     stopped = await dial_agent(tmp_path, "up", AGENT_LOCAL_MODEL__FILE=str(tmp_path / "notes.txt"))
     assert (stopped.code, stopped.err) == (2, f"AGENT_LOCAL_MODEL__FILE: {tmp_path}/notes.txt is not a GGUF file.\n")
+
+
+def counting(received: Received) -> Reply:
+    last = received.last
+    if last["role"] == "tool":
+        return says(str(last["content"]))
+    return wants("execute_code", code="x = 41" if "Keep" in str(last["content"]) else "print(x + 1)")
+
+
+@pytest.mark.fault("request: another user of Core with the first one's conversation, where the backend is not DIAL")
+@pytest.mark.system
+async def test_two_keys_of_the_core_that_up_starts_are_two_users(tmp_path: Path) -> None:
+    files = [OWN_CONFIG, tmp_path / "keys.json"]
+    files[1].write_text(json.dumps({"keys": {key: {"project": key, "role": "default"} for key in ("one", "two")}}))
+    async with openai_upstream(then=counting) as upstream:
+        environ = {"OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": "k", "DEPLOYMENT_NAME": "gpt-4o"}
+        environ |= {"AGENT_BACKEND": "openai", "AGENT_CORE__CONFIG_FILES": ",".join(map(str, files))}
+        async with running_product(tmp_path, **environ) as product, aiohttp.ClientSession() as session:
+
+            async def ask(place: str, key: str, question: str) -> tuple[int, str]:
+                url = f"{product.ready[place]}/openai/deployments/general-purpose-agent/chat/completions"
+                headers = {"Api-Key": key, "X-CONVERSATION-ID": "the-same"}
+                body = {"messages": [{"role": "user", "content": question}]}
+                async with session.post(url, json=body, headers=headers) as response:
+                    return response.status, await response.text()
+
+            kept, own, other = [
+                await ask("core", *asked) for asked in (("one", "Keep it."), ("one", "Add."), ("two", "Add."))
+            ]
+            past = await ask("agent", "one", "Add.")
+            async with session.get(f"{product.ready['agent']}/page") as page:
+                assert page.status == 200, "the page keeps its mode"
+    assert (kept[0], own[0], "42" in own[1]) == (200, 200, True), own
+    assert "NameError" in other[1], "another kernel"
+    assert past[0] == 401

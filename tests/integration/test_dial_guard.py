@@ -15,6 +15,7 @@ from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
 from tests.support.http_api import Api, http_api, key_of, said
+from tests.support.ports import free_port
 from tests.support.product import Product, product
 from tests.support.replies import Reply
 
@@ -78,6 +79,25 @@ async def test_with_a_model_of_the_operators_own_the_mode_dial_asks_core_whose_k
     ):
         statuses = [(await ask(api, key)).status for key in ("key-one", "anything")]
     assert statuses == [200, 401]
+
+
+@pytest.mark.fault("request: a key of Core, or none, at the DIAL route of a product that `up` has started")
+async def test_request_keys_let_the_users_of_core_in_each_as_an_owner_and_nobody_past_it(tmp_path: Path) -> None:
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    async with http_api(
+        then=says("Hi."), tmp_path=tmp_path, http={"request_keys": True}, dial_endpoint=endpoint
+    ) as api:
+        keys = {key: {"project": key, "role": "default"} for key in ("key-one", "key-two")}
+        entry = {"general-purpose-agent": {"endpoint": f"{api.url}{CHAT}"}}
+        async with local_core({"keys": keys, "applications": entry}, tmp_path, port=port) as core:
+            for key in keys:
+                async with chat_reader(core.url, key) as reader:
+                    assert (await reader.ask("Hi")).content == "Hi."
+            past = [await tried(api, *route, headers) for route in ROUTES for headers in ({}, {"Api-Key": "key-one"})]
+            page = (await api.get("/page")).status
+        assert (await ask(api, "key-one")).status == 500, "without Core nobody is let in"
+    assert ({reply.status for reply in past}, page) == ({401}, 200)
 
 
 @pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")

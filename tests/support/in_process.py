@@ -31,7 +31,7 @@ SETTINGS = Settings.model_validate({"dial_endpoint": NOWHERE, "rag": {"python": 
 class KeysAreBuckets(DialFiles):
     """Files of a Core that does not exist: each key has a bucket of its own."""
 
-    async def principal(self, api_key: str) -> str:
+    async def principal(self, api_key: str, *, per_request: bool = False) -> str:
         return f"bucket-of-{api_key}"
 
 
