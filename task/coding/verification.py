@@ -18,7 +18,6 @@ from task.tools.workspace.commands import Commands
 from task.tools.workspace.launcher import ShellResult
 
 Verdict = Literal["verified", "failed", "not_verified"]
-DEFAULT_COMMAND = "python -m pytest -q"
 NO_TESTS = 5  # pytest's exit code where it collects nothing
 _OPTION = r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbose|exitfirst)|-[km] (\w+|'[^']*'|\"[^\"]*\")"
 _NODE = r"(?!\S*\.\.)[\w.][\w./-]*(\.py(::[\w.-]+(\[[^]\s'\"]*\])?)+)?"  # a path in the workspace, or tests in one
@@ -37,7 +36,7 @@ _REPORTER, _REPORT = Path(__file__).with_name("pytest_report.py"), TypeAdapter(t
 
 def verification_commands(tests: Sequence[str]) -> list[str]:
     """The commands that verify a run whose user has named none: the plan's tests that are of pytest, else all tests."""
-    return list(dict.fromkeys(filter(None, map(pytest_command, tests)))) or [DEFAULT_COMMAND]
+    return list(dict.fromkeys(filter(None, map(pytest_command, tests)))) or ["python -m pytest -q"]
 
 
 def pytest_command(text: str) -> str | None:
@@ -110,8 +109,9 @@ class PytestRuns:
         by_command = re.search(" -[km] ", command.removeprefix("python -m "))
         if deselected and not by_command and any(map(_TEST_SETTINGS.fullmatch, self.changed)):
             return "not_verified", "not verified: tests are deselected, and the run changed their settings"
-        for place, since in self.environments.items():
-            if place.is_dir() and any(e.changed_ns > since for _, _, e in walked(place.resolve(), ignored=frozenset())):
+        for place in filter(Path.is_dir, self.environments):
+            times = (entry.changed_ns for _, _, entry in walked(place.resolve(), ignored=frozenset()))
+            if max((place.lstat().st_ctime_ns, *times)) > self.environments[place]:
                 return "not_verified", f"not verified: the run changed {place}, from which pytest runs"
         others = {"skipped": len(ran["ran"] - passed), "deselected": len(deselected)}
         more = "".join(f", {count} {what}" for what, count in others.items() if count)

@@ -100,18 +100,24 @@ async def test_an_honest_project_is_verified(files: dict[str, Any], tmp_path: Pa
 @pytest.mark.fault("coding: code, settings or files by which a failing test looks like one that passed")
 @pytest.mark.system
 @pytest.mark.parametrize(
-    "name", ["bin/python", "pyvenv.cfg", "lib/PYTHON/site-packages/_pytest/runner.py", "new/a.pth"]
+    "name", ["bin/python", "pyvenv.cfg", "lib/PYTHON/site-packages/_pytest/runner.py", "new/a.pth", ""]
 )
 async def test_an_environment_that_changed_verifies_nothing(name: str, tmp_path: Path) -> None:
     lay(tmp_path, DATA["honest"]["flat, with tests in a folder"])
     python, began = environment(tmp_path), time_ns()
-    place = tmp_path / ".venv" / name.replace("PYTHON", f"python3.{sys.version_info.minor}")
+    place, content = tmp_path / ".venv" / name.replace("PYTHON", f"python3.{sys.version_info.minor}"), b""
+    if name == "":  # another environment, none of whose files is new
+        place.rename(tmp_path / "other")
+    elif place.exists():
+        content = place.read_bytes()
     place.parent.mkdir(exist_ok=True)
-    while not place.exists() or place.stat().st_ctime_ns <= began:
-        content = place.read_bytes() if place.exists() else b""
+    while not place.exists() or place.lstat().st_ctime_ns <= began:  # until the file system's clock shows it
         place.unlink(missing_ok=True)
-        place.write_bytes(content)
-        place.chmod(0o755)
+        if name:
+            place.write_bytes(content)
+            place.chmod(0o755)
+        else:
+            place.symlink_to("other")
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace, gated=True, unsafe=True) as commands:
             runs = PytestRuns(commands, python, {tmp_path / ".venv": began}, [])
