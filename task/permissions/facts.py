@@ -10,8 +10,8 @@ from task.permissions.arguments import addresses, command_lines, named_hosts, na
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.hosts import host_of, is_usual, words_of
 from task.permissions.programs import HARMLESS_TARGETS, REACHING, kind_of
-from task.permissions.shell import Command, Script, parsed
-from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in, urls_of_text
+from task.permissions.shell import Script, parsed
+from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _REMOTE = re.compile(r"(?:[\w.-]++@)?+([\w-]++(?:\.[\w-]++)++)(?::.*|/.*)?")
@@ -63,7 +63,9 @@ class CallFacts:
         """The hosts of the URLs, of other words that name a machine, and of the commands."""
         found = [host for url in self.urls for host in hosts_of(url)]
         found += map(host_of, [*self.addresses, *named_hosts(self.request.arguments)])
-        found += [host for command in self.script.commands for host in _hosts(command)]
+        reaching = (one for one in self.script.commands if kind_of(one) in REACHING)
+        words = (word for command in reaching for word in command.words if not word.startswith("-"))
+        found += [remote[1].lower() for word in words if (remote := _REMOTE.fullmatch(word))]
         return tuple(dict.fromkeys(host for host in found if host))
 
     @cached_property
@@ -131,13 +133,11 @@ class CallFacts:
     @cached_property
     def unreachable(self) -> str:
         """Why no tool of the workspace can do it, whoever allows it; empty if one can."""
-        if self.request.workspace is None:
-            return ""
-        paths = self.request.workspace.paths
-        if path := next((path for path in paths if path in self.away), ""):
-            return f"path escapes sandbox: it leads out of the workspace, to {path}"
-        if path := next((path for path in paths if path in self.of_git), ""):
-            return f"{path} is one of git's own files; use git's commands for what may be changed there"
+        for path in () if self.request.workspace is None else self.request.workspace.paths:
+            if path in self.away:
+                return f"path escapes sandbox: it leads out of the workspace, to {path}"
+            if path in self.of_git:
+                return f"{path} is one of git's own files; use git's commands for what may be changed there"
         return ""
 
     @cached_property
@@ -194,12 +194,3 @@ def _parts(word: str) -> Iterator[str]:
             yield part
     if word.startswith("-") and (start := _ROOT.search(word)) is not None:
         yield word[start.start() :]
-
-
-def _hosts(command: Command) -> Iterator[str]:
-    for word in command.words[1:] if command.plain else command.words:
-        urls = list(urls_of_text(word))
-        yield from (host for url in urls for host in hosts_of(url))
-        reaching = kind_of(command) in REACHING and not urls and not word.startswith("-")
-        if reaching and (remote := _REMOTE.fullmatch(word)) is not None:
-            yield remote[1].lower()

@@ -141,7 +141,6 @@ class Grants:
         return cls(clock, _LIST.validate_python(data))
 
 
-_REACHING = REACHING | {"unlisted", "runs"}  # or may do so
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 
 
@@ -242,7 +241,7 @@ def exposure(facts: CallFacts) -> str:
         return f"{because}the call could change data on a server"
     if effects & {Effect.WRITE, Effect.EXECUTE} and facts.away:
         return f"{because}the call would access files outside the workspace"
-    reaching = not _REACHING.isdisjoint(map(kind_of, facts.script.commands))
+    reaching = not REACHING.isdisjoint(map(kind_of, facts.script.commands))
     if facts.command and (facts.hosts or reaching):
         return f"{because}the command would contact another machine, or it is not a plain line"
     if not facts.urls_known:

@@ -2,39 +2,21 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from itertools import dropwhile
 from pathlib import Path
-from posixpath import basename
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from task.permissions.icerc import Level
 from task.permissions.shell import Command, Script
 
 HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 LISTED = frozenset({"reads", "changes", "contacts"})
-REACHING = frozenset({"contacts", "network"})
+REACHING = frozenset({"contacts", "network", "runs", "unlisted"})  # or may do so
 _GIT_FLAGS = frozenset({"--no-pager", "--no-optional-locks"})
 _VERSION = re.compile(r"(?<=[a-zA-Z])-?[0-9][0-9.]*\Z")
 _WORD, _END = r"[^ ]*", r"(?![^ ])"
 _OPERAND = rf" -?{_END}| [^ -]{_WORD}"
-_RISKS: Mapping[str, tuple[Level, str]] = {
-    "changes": ("medium", "changes files"),
-    "contacts": ("medium", "contacts another machine"),
-    "unknown": ("medium", "may run code or change data"),
-    "unlisted": ("high", "is used in a form that is not on the list, which may do anything"),
-    "network": ("high", "may send data to another machine"),
-    "discards": ("high", "deletes or changes data that may be lost"),
-    "runs": ("high", "runs what its arguments name"),
-}
-
-
-class Finding(NamedTuple):
-    """The risk of one command, with the reason."""
-
-    level: Level
-    text: str
 
 
 class _Form(NamedTuple):
@@ -83,17 +65,6 @@ def program_of(name: str) -> str:
     return known.get(name) or known.get(plain := _VERSION.sub("", name)) or plain
 
 
-def findings(command: Command) -> Iterator[Finding]:
-    """The risks of one command of a plain line, or of the words of one that is not plain."""
-    kind, name, parts = kind_of(command), command.name, command.parts
-    if command.plain and kind != "reads":
-        level, does = _RISKS[kind]
-        yield Finding(level, f"{name} {does}: {' '.join(command.words)[:120]}")
-    for word in dict.fromkeys(map(basename, parts[command.plain :] if kind not in LISTED else ())):
-        if _list().kinds.get(program_of(word)) in ("discards", "network"):
-            yield Finding("high", f"{name if command.plain else 'the line'} is given {word}, which it may run")
-
-
 def writes_nothing(script: Script) -> bool:
     """Whether the line is plain and redirects no output into a file."""
     return script.plain and bool(script.commands) and HARMLESS_TARGETS.issuperset(script.writes)
@@ -117,36 +88,31 @@ def prefix_of(script: Script) -> str:
 @cache
 def _list() -> _List:
     data = tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
-    entries: dict[str, Any] = data["forms"]
     forms: dict[str, _Form] = {}
-    for first, entry in entries.items():
-        given = [{"flags": "" if " " in first else "--help --version"}, entries.get(entry.get("like"), {}), entry]
-        options = _options(*(" ".join(one.get(name, "") for one in given).split() for name in ("flags", "values")))
+    for first, entry in data["forms"].items():
+        options = _options(entry, more="" if " " in first else " --help --version")
         operands = entry.get("operands", "")
         expressions = options if operands else f"{options}|{_OPERAND}", operands or "( --( .*)?)?"
         if "words" in entry:
             expressions = "(?!)", entry["words"]
         # A blank stands for the beginning of a word, which no word contains.
         each, rest = (re.compile(text.replace(" ", "\0"), re.DOTALL) for text in expressions)
-        open_ended = entry.keys().isdisjoint({"words", "operands"})
+        open_ended = not operands and entry.get("words", ".*") == ".*"
         form = _Form(each, rest, open_ended, entry.get("kind", "reads"), entry.get("otherwise", "unlisted"))
         forms |= dict.fromkeys([first, *entry.get("also", ())], form)
     kinds = {name: kind for kind, names in data["kinds"].items() for name in names.split()}
     return _List(forms, kinds, {**{name: name for name in (*forms, *kinds)}, **data["names"]})
 
 
-def _options(flags: Sequence[str], values: Sequence[str]) -> str:
+def _options(entry: Mapping[str, str], more: str) -> str:
     # An expression for one option with its value.
-    letters, waiting = ("".join(word for word in words if word[0] != "-") for words in (flags, values))
+    given = [(entry.get("flags", "") + more).split(), entry.get("values", "").split()]
+    letters, waiting = ("".join(word for word in words if word[0] != "-") for words in given)
+    long, long_waiting = ("|".join(word[1:] for word in words if word[0] == "-") for words in given)
     letters = letters.replace("#", r"\d")
-    long, long_waiting, short_waiting = (
-        "|".join(word[1:] for word in words if word[0] == "-" and (len(word) == 2) is short)
-        for words, short in ((flags, False), (values, False), (values, True))
-    )
     found = (
-        (long_waiting, rf" -({long_waiting})[= ]{_WORD}"),
+        (long_waiting, rf" -({long_waiting})([= ]{_WORD}|(?<= -\w)[^ ]+)"),
         (long, rf" -({long})(={_WORD})?{_END}"),
-        (short_waiting, rf" -({short_waiting})([^ ]+| {_WORD})"),
         (letters, rf" -[{letters}]+{_END}"),
         (waiting, rf" -{f'[{letters}]*' if letters else ''}[{waiting}]([^ ]+| {_WORD})"),
     )

@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from posixpath import basename
 
 from task.permissions.arguments import amounts, named_values
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
-from task.permissions.programs import Finding, findings
+from task.permissions.programs import LISTED, kind_of
+from task.permissions.shell import Command
 
 MOST_DETAILS, DETAIL_CHARS = 12, 200
 SHOWN = 3  # files and hosts in the sentence about the scope
@@ -23,6 +25,16 @@ _REACHING = frozenset(
 )
 _STATEMENT = re.compile(r"\b(?:drop|truncate|delete\s+from|alter|grant|revoke)\b", re.IGNORECASE)
 _STATEMENT_NAME = re.compile(r"sql|query|statement", re.IGNORECASE)
+_Finding = tuple[Level, str]  # the reason
+_RISKS: Mapping[str, _Finding] = {
+    "changes": ("medium", "changes files"),
+    "contacts": ("medium", "contacts another machine"),
+    "unknown": ("medium", "may run code or change data"),
+    "unlisted": ("high", "is used in a form that is not on the list, which may do anything"),
+    "network": ("high", "may send data to another machine"),
+    "discards": ("high", "deletes or changes data that may be lost"),
+    "runs": ("high", "runs what its arguments name"),
+}
 
 
 def command_of(facts: CallFacts) -> str:
@@ -40,9 +52,9 @@ def command_of(facts: CallFacts) -> str:
 def assessed(facts: CallFacts) -> RiskAssessment:
     """Level, scope and details of the call."""
     found = list(_findings(facts))
-    levels = {finding.level for finding in found}
+    levels = {level for level, _ in found}
     level: Level = "high" if "high" in levels else "medium" if "medium" in levels else "low"
-    details = list(dict.fromkeys(_line(finding.text) for finding in found if finding.text))
+    details = list(dict.fromkeys(_line(text) for _, text in found if text))
     if len(details) > MOST_DETAILS:
         details = [*details[:MOST_DETAILS], f"and {len(details) - MOST_DETAILS} more"]
     return RiskAssessment(level, _scope(facts), "\n".join(details))
@@ -53,53 +65,63 @@ def _line(text: str) -> str:
     return " ".join(spelt_out(text).split())[:DETAIL_CHARS]
 
 
-def _findings(facts: CallFacts) -> Iterator[Finding]:
+def _findings(facts: CallFacts) -> Iterator[_Finding]:
     texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments))]
     for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
-        yield Finding("high", f"the call contains {trick}")
+        yield "high", f"the call contains {trick}"
     if Effect.NETWORK in facts.effects:
-        yield Finding("low", f"sends {facts.text_length:,} characters to a server")
+        yield "low", f"sends {facts.text_length:,} characters to a server"
     if facts.command:
         script = facts.script
         if not script.plain:
-            yield Finding("high", f"not a plain line: {script.why}. What it runs is not known")
+            yield "high", f"not a plain line: {script.why}. What it runs is not known"
         for command in script.commands:
-            yield from findings(command)
+            yield from _of_command(command)
         for target in script.writes:
-            yield Finding("medium", f"writes into {target}")
+            yield "medium", f"writes into {target}"
     else:
-        yield Finding("medium" if facts.effects & {Effect.WRITE, Effect.EXECUTE} else "low", "")
+        yield "medium" if facts.effects & {Effect.WRITE, Effect.EXECUTE} else "low", ""
         yield from _of_name(facts)
     writes = bool(facts.effects & {Effect.WRITE, Effect.EXECUTE})
     for path in facts.paths:
         leaves = path in facts.away
-        yield Finding(
-            "high" if leaves and writes else "low", f"path{' outside the workspace' if leaves else ''}: {path}"
-        )
+        where = " outside the workspace" if leaves else ""
+        yield "high" if leaves and writes else "low", f"path{where}: {path}"
     for path in facts.of_git:
-        yield Finding("high", f"git's own files: {path}")
+        yield "high", f"git's own files: {path}"
     if facts.request.workspace is not None and Effect.NETWORK in facts.effects:
-        yield Finding("high", "runs with the network, so it can send what it reads and load what others wrote")
+        yield "high", "runs with the network, so it can send what it reads and load what others wrote"
     for host in facts.hosts:
-        yield Finding("low", f"host: {host}")
+        yield "low", f"host: {host}"
     if not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
-        yield Finding(level, "the model made this address up: it is in none of your messages and in no result")
+        yield level, "the model made this address up: it is in none of your messages and in no result"
     for amount in amounts(facts.request.arguments):
-        yield Finding("high" if writes else "low", f"amount: {amount}")
+        yield "high" if writes else "low", f"amount: {amount}"
 
 
-def _of_name(facts: CallFacts) -> Iterator[Finding]:
+def _of_command(command: Command) -> Iterator[_Finding]:
+    # Of a plain line, or of the words of one that is not plain.
+    kind, name, parts = kind_of(command), command.name, command.parts
+    if command.plain and kind != "reads":
+        level, does = _RISKS[kind]
+        yield level, f"{name} {does}: {' '.join(command.words)[:120]}"
+    for word in dict.fromkeys(map(basename, parts[command.plain :] if kind not in LISTED else ())):
+        if kind_of(Command((word,))) in ("discards", "network"):
+            yield "high", f"{name if command.plain else 'the line'} is given {word}, which it may run"
+
+
+def _of_name(facts: CallFacts) -> Iterator[_Finding]:
     if Effect.WRITE not in facts.effects:
         return
     words = {word.lower() for word in _WORD.findall(facts.tool)}
     if ends := words & _ENDING:
-        yield Finding("high", f"its name suggests that it can {min(ends)} data permanently")
+        yield "high", f"its name suggests that it can {min(ends)} data permanently"
     if reaches := words & _REACHING:
-        yield Finding("high", f"its name suggests that it can {min(reaches)} something to other people")
+        yield "high", f"its name suggests that it can {min(reaches)} something to other people"
     texts = (text for name, text in named_values(facts.request.arguments) if _STATEMENT_NAME.search(name))
     if any(map(_STATEMENT.search, texts)):
-        yield Finding("high", "the statement deletes or changes stored data")
+        yield "high", "the statement deletes or changes stored data"
 
 
 def _scope(facts: CallFacts) -> str:

@@ -12,6 +12,7 @@ from task.coding.planner import get_plan, get_plan_async
 from task.coding.settings import Settings, load_settings
 from task.errors import ProviderError, SettingsError
 from task.llm.scripted import says, wants
+from task.permissions.shell import ADVICE
 from tests.support.coding import CODER, PLANNER, plan
 from tests.support.ollama import OllamaPeer, answer, ollama_peer, raw, refusal
 from tests.support.ollama_peer import MODEL
@@ -122,12 +123,16 @@ async def test_a_call_that_keeps_failing_is_pointed_out_and_then_withdrawn(folde
 
 @pytest.mark.fault("coding: a setup or a call that asks where nobody can answer")
 async def test_what_the_coding_rules_leave_to_a_person_is_refused_where_nobody_can_be_asked(folder: Path) -> None:
-    script = (wants("shell_run", cmd="rm -rf a.txt"), says("I could not."))
+    loop = "for name in a.txt; do cat $name; done"
+    script = (wants("shell_run", cmd="rm -rf a.txt"), wants("shell_run", cmd=loop), says("I could not."))
     async with ollama_peer(*script, models=MODELS) as peer:
         done = await execute_async("Clean up.", settings(peer))
         assert done.last == "I could not."
-        result = (await peer.seen()).bodies[-1]["messages"][-1]["content"]
-        assert "the user did not approve it" in result
+        asked = (await peer.seen()).bodies[-1]["messages"]
+        refused = [message["content"] for message in asked if message["role"] == "tool"]
+        assert all("the user did not approve it" in result for result in refused)
+        assert f"it is not a plain line (for in place of a program). {ADVICE}" in refused[1]
+        assert ADVICE in asked[0]["content"], "the coder knows it beforehand"
         assert (folder / "a.txt").exists()
 
 

@@ -52,7 +52,7 @@ def test_a_destructive_command_is_shown_as_what_it_does_when_the_model_calls_it_
     assert (lied.intent, lied.expected_outcome) == ("List files, read only", "nothing changes")
     assert (lied.command, lied.risk_assessment) == (card.command, card.risk_assessment)
     assert lied.risk_assessment.level == "high"
-    assert "rm deletes or changes data that may be lost: rm -rf ~/projects" in lied.risk_assessment.details
+    assert "not a plain line: an unquoted ~" in lied.risk_assessment.details
     assert "Risk: HIGH" in lied.markdown()
 
 
