@@ -11,12 +11,11 @@ from task.permissions.hosts import is_address, words_of
 _COMMAND = re.compile(
     r"\w*command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments", re.I
 )
+_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 _WORDS = frozenset({"args", "argv", "arguments"})
 _VAGUE = frozenset({"code", "program", "run"})
 # What may stand beside a command and is not one.
 _BESIDE = frozenset({"cwd", "dir", "directory", "workdir", "working_dir", "working_directory", "timeout", "seconds"})
-_AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.I)
-_IS_NUMBER = re.compile(r"\W?\s?\d[\d.,' ]*\W?")
 # Queries, parts of data, codes and names of users: no tool takes these for an address.
 _NO_PLACE = re.compile(
     r"(?:\A|_)(?:q|query|search|[jsc]ql|filter|fields?|columns?|sort|order_by|projection|selector|labels?|key"
@@ -54,26 +53,9 @@ def sent_length(arguments: Mapping[str, Any], declared: Collection[str]) -> int:
 
     Numbers and names of members count as text does; the names of arguments that the tool's schema declares do not.
     """
-    names = sum(len(name) for name in arguments if name not in declared)
+    names = [name for name in arguments if name not in declared]
     texts = (value if isinstance(value, str) else _compact_json(value) for value in arguments.values())
-    return names + sum(map(len, texts))
-
-
-_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
-
-
-def amounts(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """The numbers whose name suggests money or a quantity, as `name = number`."""
-    for name, value in named_values(arguments, (str, int, float)):
-        if _AMOUNTS.search(name) and is_number(value):
-            yield f"{name} = {value}"
-
-
-def is_number(value: Any) -> bool:
-    """Whether the value is a number, or a text that is one with a mark at either end."""
-    if isinstance(value, str):
-        return _IS_NUMBER.fullmatch(value) is not None
-    return not isinstance(value, bool)
+    return sum(map(len, (*names, *texts)))
 
 
 def addresses(arguments: Any) -> Iterator[str]:

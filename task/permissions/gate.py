@@ -232,7 +232,8 @@ def digest(tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: W
 def exposure(facts: CallFacts) -> str:
     """Why the call is dangerous while text from outside is in the conversation; empty if it is not."""
     effects = facts.effects
-    if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command) or not facts.request.context.tainted:
+    runs = facts.command or facts.unread
+    if not (effects & {Effect.WRITE, Effect.NETWORK} or runs) or not facts.request.context.tainted:
         return ""
     if facts.confined:
         return ""  # nothing can leave the workspace, so an address in a file or command cannot leave this machine
@@ -242,7 +243,7 @@ def exposure(facts: CallFacts) -> str:
     if effects & {Effect.WRITE, Effect.EXECUTE} and facts.away:
         return f"{because}the call would access files outside the workspace"
     reaching = not REACHING.isdisjoint(map(kind_of, facts.script.commands))
-    if facts.command and (facts.hosts or reaching):
+    if facts.unread or (facts.command and (facts.hosts or reaching)):
         return f"{because}the command would contact another machine, or it is not a plain line"
     if not facts.urls_known:
         return f"{because}the model made up the address"

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 _LABEL = re.compile(r"[\w-]++")
-_WORD = re.compile(r"[^\s,;|\"'`<>(){}]++")
-_OPTION = re.compile(r"[\w-]++=")
+_WORD = re.compile(r"(?:[\w-]++=)?([^\s,;|\"'`<>(){}]++)")
 # Ports below 80 are left out: there `name:number` is a verse, a version or the number of a record.
 _FORM = re.compile(r"//[\w\[]|[^/?#]*@[^/?#@]*:|[a-z][\w.-]*:(?:[89][0-9]|[1-9][0-9]{2,4})(?![\w:])", re.IGNORECASE)
 _LONE = 2**24  # a number without dots below it is a year, a page or an amount
@@ -79,9 +78,7 @@ def is_usual(url: str) -> bool:
 def words_of(text: str) -> Iterator[str]:
     """The words of a text that may be addresses, without the marks around them."""
     for found in _WORD.findall(text):
-        option = _OPTION.match(found)
-        word = found[option.end() if option else 0 :].strip("*_").rstrip(".!?")
-        word = word if "@" in word else word.rstrip(":")
+        word = found.strip("*_").rstrip(".!?" if "@" in found else ".!?:")
         if word := word if word.count(":") > 1 else word.strip("[]"):
             yield word
 

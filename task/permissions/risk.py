@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from posixpath import basename
 
-from task.permissions.arguments import amounts, named_values
+from task.permissions.arguments import named_values
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
@@ -40,7 +40,7 @@ _RISKS: Mapping[str, _Finding] = {
 def command_of(facts: CallFacts) -> str:
     """Exactly what will run: the command line, or the tool with its arguments as JSON, one per line."""
     arguments = facts.request.arguments
-    if facts.command and len(arguments) == 1:
+    if facts.command and len(arguments) == 1 and not facts.unread:
         return facts.command
     lines = [
         f"{name if name.isidentifier() else json.dumps(name)} = {json.dumps(value, ensure_ascii=False, default=str)}"
@@ -96,7 +96,7 @@ def _findings(facts: CallFacts) -> Iterator[_Finding]:
     if not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
         yield level, "the model made this address up: it is in none of your messages and in no result"
-    for amount in amounts(facts.request.arguments):
+    for amount in facts.amounts:
         yield "high" if writes else "low", f"amount: {amount}"
 
 

@@ -35,7 +35,7 @@ _DIAL_FILE_IN_TEXT = re.compile(r"(?<![\w/.-])(?:v1/)?(?:files|metadata)/[^\s<>\
 _FILES_BEGIN = ("files/", "metadata/", "v1/")
 _BETWEEN_FILES = re.compile(r"\s++|,(?=(?:files/|https?://))")
 _NAMES = re.compile(r"ur[il]|link|href|endpoint|host|domain|site|webhook|callback", re.IGNORECASE)
-_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_SCHEME = re.compile(r"\Ahttps?://", re.IGNORECASE)
 _TRAILING = ".,:;!?)]}*_|\"'`>"
 _CLOSING = {'"': '"', "'": "'", "`": "`", "<": ">", "“": "”", "«": "»"}
 _PUNYCODE = re.compile(r"xn--([a-z0-9-]{1,59})")
@@ -102,8 +102,7 @@ def hosts_of(url: str) -> tuple[str, ...]:
 
 def bare(url: str) -> str:
     """The URL as a text may write it that vouches for it: without `http://` and the slash at its end."""
-    scheme = _SCHEME.match(url)
-    return url[scheme.end() if scheme else 0 :].rstrip("/")
+    return _SCHEME.sub("", url).rstrip("/")
 
 
 def folded(text: str) -> str:
@@ -208,14 +207,11 @@ class ContextView:
         end, sought = len(self.messages) if before is None else before, folded(bare(url))
         while self._read < end:
             self._read_next()
-
-        def vouches(place: int) -> bool:
-            if self.messages[place].role is Role.USER:
-                return place < end
-            # A file counts only if the user has named it: the model's own code may have made any other.
-            return place < end and not is_dial_file(url) and sought not in self._asked[place]
-
-        return any(map(vouches, self._places.get(bare(url), ())))
+        places = [place for place in self._places.get(bare(url), ()) if place < end]
+        if any(place not in self._asked for place in places):  # the user's
+            return True
+        # A file counts only if the user has named it: the model's own code may have made any other.
+        return not is_dial_file(url) and any(sought not in self._asked[place] for place in places)
 
     def text_beside(self, call: ToolCall) -> str:
         """The text of the model's message that contains the call."""

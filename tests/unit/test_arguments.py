@@ -196,6 +196,7 @@ UNREAD: list[dict[str, Any]] = [
     {"command": "ls", "env": {"LD_PRELOAD": "./x.so"}},
     {"command": "ls", "rm -rf x": True},
     {"steps": [{"do": "rm x"}]},
+    {"commands": [{"program": "make", "args": ["x"]}]},
 ]
 
 
@@ -206,6 +207,8 @@ async def test_a_tool_that_executes_what_is_not_recognised_asks_where_rules_are_
 ) -> None:
     call = request("run_it", RUNS, **arguments)
     assert isinstance(await gate(Policy((Rule("allow"),))).decide(call), Allowed)
+    tainted = request("run_it", frozenset({Effect.EXECUTE}), after_search(), **arguments)
+    assert isinstance(await gate(Policy((Rule("allow"),))).decide(tainted), Deferred)
     assert isinstance(await gate(Policy((Rule("deny", command=("rm",)), Rule("allow")))).decide(call), Deferred)
     assert isinstance(await gate(Policy((Rule("allow", command=("ls",)),))).decide(call), Deferred)
     assert isinstance(await gate(Policy((Rule("allow"),), commands=("ls",))).decide(call), Denied)
@@ -213,6 +216,7 @@ async def test_a_tool_that_executes_what_is_not_recognised_asks_where_rules_are_
     asked = await keeper.decide(call)
     assert isinstance(asked, Deferred)
     assert asked.grant_description == "run_it, exactly as shown"
+    assert all(json.dumps(value) in asked.card.command for value in arguments.values()), "the card shows all of it"
     keeper.grants.add(Grant("call", "run_it", "anna", "c1", 2_000, digest=asked.digest, once=True, widens=True))
     for _ in range(2):
         assert isinstance(await keeper.decide(call), Allowed)
@@ -233,3 +237,5 @@ async def test_what_can_be_read_in_full_runs_under_rules_about_commands(
 ) -> None:
     policy = Policy((Rule("deny", command=("rm",)), Rule("allow")))
     assert isinstance(await gate(policy).decide(request(tool, effects, **arguments)), Allowed)
+    if effects == {Effect.EXECUTE}:
+        assert isinstance(await gate(policy).decide(request(tool, effects, after_search(), **arguments)), Allowed)
