@@ -26,6 +26,7 @@ _NUMBERED = re.compile(r"ids?\Z|time|date|since|until|ts\Z|number", re.I)  # rec
 _HOST = re.compile(r"host|server|target|domain|node|peer|proxy|gateway|remote|upstream|ip\Z|\Aip", re.I)
 _FILE = re.compile(r"path|file|folder|dir\Z", re.I)
 _ENDINGS = (".cc", ".java", ".md", ".ml", ".pl", ".pm", ".ps", ".py", ".rs", ".sh", ".so", ".tf", ".zip")  # and domains
+_LONGEST_NAME = 200  # of a member, as far as it is read as a name
 _ADDRESS_LIKE = re.compile(r"[.:/\\@%]|[0-9]{8}|0x|localhost|[^\x00-\x7f]", re.I)
 
 
@@ -41,7 +42,7 @@ def named_values(value: Any, kinds: type | tuple[type, ...] = str) -> Iterator[t
             yield name, value
         elif isinstance(value, Mapping):
             for key, item in reversed(list(cast("Mapping[Any, Any]", value).items())):
-                waiting.append((str(key), item))
+                waiting.append((str(key)[:_LONGEST_NAME], item))
                 if not str(key).isidentifier():
                     waiting.append((name, str(key)))
         elif isinstance(value, Sequence) and not isinstance(value, str):

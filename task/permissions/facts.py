@@ -21,6 +21,7 @@ _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BETWEEN = re.compile(r"[=:,@]")
 _ROOT = re.compile(r"[/~]|\.\.")
 _LONGEST_PATH = 4_096
+MOST_URLS = 2_000  # a call with more fits every rule that denies or asks by host, and none that allows
 FREE_CHARACTERS = 200  # a search this short may leave a conversation that contains text from outside
 FREE_NAMES = 10  # known addresses and files that count as nothing: which of them are chosen says something, too
 _LONGEST_READ = FREE_CHARACTERS + FREE_NAMES * 1_000  # a longer call asks whatever is in it
@@ -40,12 +41,16 @@ class CallFacts:
     def urls(self) -> tuple[str, ...]:
         """The URLs in the arguments, DIAL's own files excepted."""
         found = urls_in(self.request.arguments, fetched=Effect.NETWORK in self.effects)
-        return tuple(url for url in found if not is_dial_file(url))
+        distinct = dict.fromkeys(url for url in found if not is_dial_file(url))
+        return tuple(islice(distinct, MOST_URLS + 1))
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
-        """The words that name a machine under any name, if the call reaches the network and is not too long anyway."""
-        reads = Effect.NETWORK in self.effects and self.text_length <= _LONGEST_READ
+        """The words that name a machine under any name, in a call to the network that is not too long anyway.
+
+        Those of a command are read with it.
+        """
+        reads = Effect.NETWORK in self.effects and not self.command and self.text_length <= _LONGEST_READ
         return tuple(dict.fromkeys(addresses(self.request.arguments))) if reads else ()
 
     @cached_property
@@ -56,8 +61,10 @@ class CallFacts:
         """
         context = self.request.context
         named = self.addresses if context.tainted else ()
-        return all(is_plain(url) and context.knows(url) for url in self.urls) and all(
-            context.knows(word) and is_usual(word) for word in named
+        return (
+            len(self.urls) <= MOST_URLS
+            and all(is_plain(url) and context.knows(url) for url in self.urls)
+            and all(context.knows(word) and is_usual(word) for word in named)
         )
 
     @cached_property

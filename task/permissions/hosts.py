@@ -59,6 +59,7 @@ def host_of(url: str) -> str:
     return normalised(written_host(url))
 
 
+@lru_cache(maxsize=64)  # asked for several times in a row
 def written_host(url: str) -> str:
     """The host as it is written there."""
     text = url.replace("\\", "/")

@@ -14,7 +14,7 @@ from typing import Literal
 
 from task.conversation.messages import FunctionCall, ToolCall
 from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
-from task.permissions.facts import CallFacts
+from task.permissions.facts import MOST_URLS, CallFacts
 from task.permissions.matching import concerned, is_spelt_out, other_command
 from task.permissions.names import names_of
 from task.permissions.programs import kind_of, writes_nothing
@@ -59,6 +59,8 @@ class Rule:
             normal = map(normpath, found)
             return normal if self.action == "allow" else [*found, *normal]
 
+        if self.host is not None and len(facts.urls) > MOST_URLS:
+            return self.action != "allow"
         fits = self._fit(self.path, paths) and self._fit(self.host, lambda: facts.hosts)
         return fits and (not self.command or self._command_fits(facts))
 

@@ -135,6 +135,14 @@ async def test_known_addresses_and_files_do_not_count_as_text() -> None:
 DENIES = Policy((Rule("deny", host="10.*"), Rule("deny", host="*.internal"), Rule("allow")))
 
 
+async def test_more_addresses_than_are_read_fit_every_rule_that_denies_by_host() -> None:
+    urls = [f"https://a{number}.example/" for number in range(2_001)]
+    for sent, expected in ((urls, Denied), (urls[:2_000], Allowed), (urls[:1] * 3_000, Allowed)):
+        assert isinstance(await gate(DENIES).decide(request("look", SEARCHES, [user("Go")], at=sent)), expected)
+    allows = Policy((Rule("allow", host="*.example"),))
+    assert isinstance(await gate(allows).decide(request("look", SEARCHES, [user("Go")], at=urls)), Deferred)
+
+
 @pytest.mark.fault("gate: a host in a spelling or under a name that rules by host miss")
 @pytest.mark.parametrize("name", ["url", "server", "target", "where"])
 @pytest.mark.parametrize(
@@ -237,5 +245,5 @@ async def test_what_can_be_read_in_full_runs_under_rules_about_commands(
 ) -> None:
     policy = Policy((Rule("deny", command=("rm",)), Rule("allow")))
     assert isinstance(await gate(policy).decide(request(tool, effects, **arguments)), Allowed)
-    if effects == {Effect.EXECUTE}:
+    if tool == "execute_code":
         assert isinstance(await gate(policy).decide(request(tool, effects, after_search(), **arguments)), Allowed)
