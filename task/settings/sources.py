@@ -230,7 +230,7 @@ def _built(known: Sequence[Setting], sources: SettingSources) -> Settings:
                 tree.put(setting.key, values[setting.variable], setting.variable)
         found.append(tree.content)
     try:
-        return Settings(**reduce(_merged, (sources.weakest, sources.document.content, *found, sources.given), {}))
+        return Settings(**reduce(merged, (sources.weakest, sources.document.content, *found, sources.given), {}))
     except ValidationError as error:
         raise SettingsError(_explained(error, known, sources)) from error
 
@@ -300,9 +300,10 @@ def _marks(field: FieldInfo) -> Mapping[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+def merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    """Both mappings as one; `strong` wins, key by key at any depth."""
     result = dict(weak)
     for name, value in strong.items():
         inner = isinstance(result.get(name), dict) and isinstance(value, dict)
-        result[name] = _merged(result[name], value) if inner else value
+        result[name] = merged(result[name], value) if inner else value
     return result

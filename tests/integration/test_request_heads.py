@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 import mcp_servers.connections
 import task.api.connections
-import task.local.core.connections
+import task.local.core.app
 from tests.support.asgi import served_asgi
 from tests.support.core import local_core
 from tests.support.ports import free_port
@@ -23,7 +23,7 @@ KIB = 1024
 CONNECTIONS = {
     "agent": task.api.connections,
     "companions": mcp_servers.connections,
-    "core": task.local.core.connections,
+    "core": task.local.core.app,
 }
 START = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = b"POST /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

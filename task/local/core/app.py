@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import web, web_protocol, web_server
+from aiohttp.http_exceptions import BadHttpMessage
 
 from task.errors import SettingsError
 from task.llm.chat_request import profile_for
@@ -29,7 +30,6 @@ from task.local.core.config import (
     load_config,
     with_installation_key,
 )
-from task.local.core.connections import HEAD_BYTES, HEAD_TOO_LARGE
 from task.local.core.core import CORE, Core, CoreSettings, ModelServer, usable
 from task.local.core.images import ImageServer
 from task.local.core.models import ConnectedModel, UpstreamModel, with_choice
@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 SHUTDOWN_SECONDS = 2.0
 OPEN_PATH = "/health"
 CONTAINER_HOSTS = frozenset({"core", "host.docker.internal"})
-TOO_LARGE = "Request body is too large"
+TOO_LARGE, HEAD_TOO_LARGE = "Request body is too large", "Request header fields are too large"
+HEAD_BYTES, HEAD_SECONDS = 64 * 2**10, 30.0
 SINCE = 1672534800  # Core gives every configured deployment this same time, in seconds
 UNLISTED = {
     *("name", "type", "endpoint", "upstreams", "features", "user_roles"),
@@ -305,6 +306,27 @@ def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
         if hmac.compare_digest(known.encode(), value.encode()):
             return Principal(f"Keys/{entry.project}/", entry.all_roles, entry.project)
     raise Refusal(401, "Unknown api key" if key else "Bad Authorization header")
+
+
+class BoundedConnection(web_protocol.RequestHandler):
+    """aiohttp's own, which bounds each line and their number, but answers with a 400 and a traceback in the log, and
+    waits minutes for the end of a head."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._loop.call_later(HEAD_SECONDS, lambda: self._request_count or self.force_close())
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        if not (isinstance(exc, BadHttpMessage) and exc.message.startswith(("Got more than", "Too many headers"))):
+            return super().handle_error(request, status, exc, message)
+        response = PlainResponse(431, HEAD_TOO_LARGE)
+        response.force_close()
+        return response
+
+
+web_server.RequestHandler = BoundedConnection  # type: ignore[misc]  # aiohttp has no setting for the class
 
 
 def serve(settings: CoreSettings) -> None:
