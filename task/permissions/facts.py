@@ -123,9 +123,8 @@ class CallFacts:
     @cached_property
     def confined(self) -> bool:
         """Whether the call, of a workspace tool without a network, is known to lead nowhere out of its workspace."""
-        if self.request.workspace is None or Effect.NETWORK in self.effects:
-            return False
-        return self.script.plain and not (self.away or self.of_git)
+        local_only = self.request.workspace is not None and Effect.NETWORK not in self.effects
+        return local_only and self.script.plain and not (self.away or self.of_git)
 
     @cached_property
     def of_git(self) -> tuple[str, ...]:

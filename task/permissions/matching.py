@@ -44,25 +44,22 @@ def _begins(command: Command, beginnings: Iterable[str], *, whole: bool) -> bool
 
 def concerned(commands: Sequence[Command], beginnings: Iterable[str]) -> Iterator[Command]:
     """The commands that a rule which denies these beginnings, or asks about them, means."""
-    # What runs others may be given their names by any command before it.
-    loose = any(kind_of(command) == "runs" for command in commands)
+    # A program that is not on the list may run what any command of the line writes or names.
+    loose = not LISTED.issuperset(map(kind_of, commands))
     rules = [words for beginning in beginnings if (words := beginning.split())]
     return (command for command in commands if any(_concerns(words, command, loose) for words in rules))
 
 
 def _concerns(words: Sequence[str], command: Command, loose: bool) -> bool:
-    # In whatever order its options stand; in a command that is not on the list, wherever the words occur.
-    if kind_of(command) in LISTED and not loose:
-        found = command.words[1:] if _same_program(command.name, words[0]) else None
-        verb = 1 if command.name == "git" else 0
-    else:
-        left, verb = iter(command.parts), 0
-        found = tuple(left) if any(_same_program(basename(part), words[0]) for part in left) else None
-    if found is None:
+    # In whatever order its options stand; `loose`: wherever the words occur.
+    left = iter(command.parts if loose else command.words)
+    begins = (_same_program(basename(word), words[0]) for word in left)
+    if not (any(begins) if loose else next(begins)):
         return False
+    found = tuple(left)
     operands, wanted = ([word for word in some if word[:1] != "-"] for some in (found, words[1:]))
-    if not all(map(fnmatchcase, operands[:verb], wanted)):
-        return False
+    if command.name == "git" and not loose and not all(map(fnmatchcase, operands[:1], wanted)):
+        return False  # another verb
     left = iter(operands)
     return all(any(fnmatchcase(word, one) for word in left) for one in wanted) and all(
         _has(found, word) for word in words[1:] if word[0] == "-"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
-from posixpath import normpath
+from posixpath import join, normpath
 from typing import Literal
 
 from task.conversation.messages import FunctionCall, ToolCall
@@ -55,9 +55,10 @@ class Rule:
             return False
 
         def paths() -> Iterable[str]:
-            found = facts.paths if self.action == "allow" else [*facts.paths, *facts.words]
-            normal = map(normpath, found)
-            return normal if self.action == "allow" else [*found, *normal]
+            if self.action == "allow":
+                return map(normpath, facts.paths)
+            found = [*facts.paths, *facts.words]
+            return [*found, *(normpath(join(facts.script.folder, path)) for path in found), *map(normpath, found)]
 
         if self.host is not None and len(facts.urls) > MOST_URLS:
             return self.action != "allow"

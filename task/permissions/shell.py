@@ -16,7 +16,6 @@ _TOKEN = re.compile(
     r"[ \t]+|(?P<errors>2>&1(?=[ \t\n;|]|\Z))|(?P<redirection>(?:2?>>?|<)(?![<>&|(]))"
     rf"|(?P<end>&&|\|\|?(?!&)|[;\n])|(?P<word>(?!\d+[<>])(?:[{_BARE}*?-]|{_QUOTED.pattern})+)"
 )
-_ESCAPED = re.compile(r"\\(.)")
 # A name with a folder in front of it is never an option, and one that begins with a dot could be the parent folder.
 _PATTERN = re.compile(rf"(?!-)[{_BARE}-]*/(?!\.)[\w.,:@%+=*?-]+")
 _NAME = re.compile(r"[\w.+/-]+", re.ASCII)
@@ -67,6 +66,11 @@ class Script(NamedTuple):
     @property
     def plain(self) -> bool:
         return not self.why
+
+    @property
+    def folder(self) -> str:
+        """Where the commands after `cd` run; empty if there is none."""
+        return self.commands[0].words[1] if self.plain and self.commands and self.commands[0].name == "cd" else ""
 
 
 class _NotPlainError(Exception):
@@ -162,4 +166,4 @@ def _word(token: str) -> tuple[str, bool]:
         raise _NotPlainError("a pattern elsewhere than in the last part of a path, such as ./*.py")
     if token.startswith("="):
         raise _NotPlainError("a word that begins with =")
-    return _QUOTED.sub(lambda found: found[1] or _ESCAPED.sub(r"\1", found[2] or ""), token), is_pattern
+    return _QUOTED.sub(lambda found: found[1] or re.sub(r"\\(.)", r"\1", found[2] or ""), token), is_pattern
