@@ -40,7 +40,7 @@ class ConfigurationManager:
             ConfigError: it cannot be loaded or is not valid; what was there stays.
         """
         with _config_errors():
-            settings = load_settings(Path(config_path))
+            settings = load_settings(Path(config_path), foreign=self._foreign)
         self._path, self.settings = config_path, self._complete(settings)
         console, context, provider = self.settings.console, self.settings.context, self.get_llm_provider()
         return {

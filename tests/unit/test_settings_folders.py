@@ -130,7 +130,10 @@ def test_a_folder_cannot_switch_the_questions_of_its_console_off(
     (work / ".env").write_text("AGENT_TEPS__PERMISSION_REQUIRED=false\nOPENAI_BASE_URL=https://theirs.example\n")
     mine.write_text("deployment_name: mine\n")
     monkeypatch.chdir(work)
-    found = ConfigurationManager(str(mine) if config else None, foreign=True).settings
+    manager = ConfigurationManager(str(mine) if config else None, foreign=True)
+    found = manager.settings
     assert found.teps.permission_required
+    manager.load_config(str(mine))
+    assert manager.settings.teps.permission_required, "another file does not change whose folder it is"
     assert set(found.ignored) == {"AGENT_TEPS__PERMISSION_REQUIRED", "OPENAI_BASE_URL"}
     assert found.openai_base_url != "https://theirs.example"
