@@ -14,6 +14,7 @@ from mcp_servers.sandbox.protected import remove
 
 GIT, GIT_SECONDS = ("/usr/bin/git", "/usr/local/bin/git", "/bin/git"), 600  # never by the caller's PATH
 PIECE = 1 << 16  # a thousand times as much, unpacked
+OPTIONS = ("-c", "safe.directory=*")
 SETTINGS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_NO_LAZY_FETCH": "1"}
 
 
@@ -40,21 +41,9 @@ class Objects:
             with open(f"{self.new}/info/alternates", "w") as file:
                 file.write(f"{shown_objects(self.path)}\n")
             return
-        saved: dict[str, list[int]] = {}
         with suppress(OSError), open(f"{self.kept}.json") as file:
-            saved = json.load(file)
-        if not saved or any(_stamp(place) != stamp for place, stamp in saved.items()):
-            self._copy(self.path, self.kept)
-            saved = {}
-            # A file that cannot be written to changes only together with its folder.
-            for folder, _, names in os.walk(self.path):
-                files = {f"{folder}/{name}": _stamp(f"{folder}/{name}") for name in names}
-                saved |= {folder: _stamp(folder)}
-                saved |= {file: stamp for file, stamp in files.items() if stamp[0] & self.writable}
-            with open(f"{self.kept}.new", "w") as file:
-                json.dump(saved, file)
-            os.rename(f"{self.kept}.new", f"{self.kept}.json")  # last: a launcher that is killed has kept nothing
-        self.watched = saved
+            self.watched = json.load(file)
+        self._keep(self._changed())
 
     def end(self) -> None:
         """Take over the new objects; where those of before may have changed, they are put back first.
@@ -62,20 +51,45 @@ class Objects:
         Raises:
             OSError: that is not possible.
         """
-        left = self.new
-        if any(_stamp(place) != stamp for place, stamp in self.watched.items()):
+        if self.new is not None:
+            self._take_over(self.new, self.path)
+            return
+        changed = self._changed()
+        for place in changed:
             left, fresh = f"{self.path}.run", f"{self.path}.before"
-            for place in (left, fresh):
-                remove(place)  # of a launcher that was killed
-            self._copy(self.kept, fresh)
-            if os.path.lexists(self.path):
-                os.rename(self.path, left)
-            os.rename(fresh, self.path)
-        if left is not None:
-            for folder, _, names in () if os.path.islink(left) else os.walk(left):
-                for name in names:
-                    self._take_over(os.path.join(folder, name), os.path.join(folder, name).removeprefix(f"{left}/"))
-            remove(left)
+            for old in (left, fresh):
+                remove(old)  # of a launcher that was killed
+            self._copy(f"{self.kept}{place.removeprefix(self.path)}", fresh)
+            if os.path.lexists(place):
+                os.rename(place, left)
+            os.rename(fresh, place)
+            self._take_over(left, place)
+        self._keep(changed)
+
+    def _keep(self, changed: list[str]) -> None:
+        if changed:
+            for place in changed:
+                self._copy(place, f"{self.kept}{place.removeprefix(self.path)}")
+                self.watched = ({} if place == self.path else self.watched) | self._watch(place)
+            self.watched[self.path] = _stamp(self.path)  # what was put back in it has changed it
+            with open(f"{self.kept}.new", "w") as file:
+                json.dump(self.watched, file)
+            os.rename(f"{self.kept}.new", f"{self.kept}.json")  # last: a launcher that is killed has kept nothing
+
+    def _watch(self, place: str) -> dict[str, list[int]]:
+        # Folders, and files that can be written to: any other file changes only together with its folder.
+        found: dict[str, list[int]] = {}
+        for folder, _, names in os.walk(place):
+            files = {f"{folder}/{name}": _stamp(f"{folder}/{name}") for name in names}
+            found[folder] = _stamp(folder)
+            found |= {file: stamp for file, stamp in files.items() if stamp[0] & self.writable}
+        return found
+
+    def _changed(self) -> list[str]:
+        # The folders that are not as they were; all of it where some may have come or gone.
+        changed = [place for place, stamp in self.watched.items() if _stamp(place) != stamp]
+        whole = self.path in changed or not all(map(os.path.isdir, changed))
+        return [self.path] if whole or not self.watched else changed
 
     def _copy(self, source: str, target: str) -> None:
         def copy(file: str, place: str) -> None:
@@ -94,20 +108,22 @@ class Objects:
 
         shutil.copytree(source, target, symlinks=True, copy_function=copy, dirs_exist_ok=True)
 
-    def _take_over(self, path: str, name: str) -> None:
-        place = os.path.join(self.path, name)
-        if os.path.lexists(place) or not stat.S_ISREG(os.lstat(path).st_mode):
-            return
-        if name.endswith(".pack") and self.git is not None:
-            # Its own index could show another content in an object's place; git computes all names anew.
-            folder = f"--git-dir={os.path.dirname(self.path)}"
-            with open(path, "rb") as pack, suppress(subprocess.SubprocessError):
-                command = [self.git, "-c", "safe.directory=*", folder, "index-pack", "--stdin"]
-                subprocess.run(command, stdin=pack, capture_output=True, env=SETTINGS, timeout=GIT_SECONDS)  # noqa: PLW1510, S603
-        elif _is_object(path, name):
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            os.chmod(path, 0o444)
-            os.rename(path, place)
+    def _take_over(self, left: str, folder: str) -> None:
+        for above, _, names in () if os.path.islink(left) else os.walk(left):
+            for path in (os.path.join(above, name) for name in names):
+                place = folder + path.removeprefix(left)
+                if os.path.lexists(place) or not stat.S_ISREG(os.lstat(path).st_mode):
+                    continue
+                if path.endswith(".pack") and self.git is not None:
+                    # Its own index could show another content in an object's place; git computes all names anew.
+                    command = [self.git, *OPTIONS, f"--git-dir={os.path.dirname(self.path)}", "index-pack", "--stdin"]
+                    with open(path, "rb") as pack, suppress(subprocess.SubprocessError):
+                        subprocess.run(command, stdin=pack, capture_output=True, env=SETTINGS, timeout=GIT_SECONDS)  # noqa: PLW1510, S603
+                elif _is_object(path, place.removeprefix(f"{self.path}/")):
+                    os.makedirs(os.path.dirname(place), exist_ok=True)
+                    os.chmod(path, 0o444)
+                    os.rename(path, place)
+        remove(left)
 
 
 def _is_object(path: str, name: str) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from task.closing import run_to_completion
 from task.permissions.policy import is_listed
 from task.tools.workspace.bounds import python_of, toolchains
-from task.tools.workspace.git import git_folders, keep_references, protected_paths, references
+from task.tools.workspace.git import References, git_folders, keep_references, protected_paths, references
 from task.tools.workspace.launcher import Sandbox, ShellResult, launched, sandbox_here
 from task.tools.workspace.root import Workspace
 from task.utils.folders import delete
@@ -34,6 +34,7 @@ _GIT_SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
     "protocol.ext.allow": "never",
+    "maintenance.auto": "false",  # a command takes no objects away
 }
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
@@ -88,6 +89,7 @@ class Commands:
         self._unsafe = unsafe
         self._gated = gated
         self._sandbox = sandbox
+        self._references: dict[Path, References] = {}  # as the last command found them
 
     @property
     def sandbox(self) -> Sandbox:
@@ -135,7 +137,10 @@ class Commands:
         if missing := self.available:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
         root, kept_bytes = self.workspace.path, output_bytes or self._limits.output_bytes
-        before = await asyncio.to_thread(lambda: {folder: references(folder) for folder in git_folders(root)})
+        before = await asyncio.to_thread(
+            lambda: {folder: references(folder, self._references.get(folder)) for folder in git_folders(root)}
+        )
+        self._references = before
         policy = await asyncio.to_thread(self._policy, variables or {}, python)
         policy |= {"tier": sandbox.tier, **(changes or {})}
         try:
