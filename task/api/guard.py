@@ -28,6 +28,7 @@ UPLOADS = frozenset({"/v1/files", "/transcription"})
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
 DEEPEST = 100  # brackets within each other; what reads, copies or writes JSON recursively fails at a few hundred
+MOST_VALUES = 50_000  # of JSON; to read and check more of them would hold the event loop
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 SWALLOWED = frozenset({429, 502, 503, 504})  # DIAL Core answers these itself, without the body
 # Of all that is answered only the page is shown by browsers, and it brings a policy of its own.
@@ -180,7 +181,7 @@ class _Exchange:
 
     def __init__(self, receive: Receive, send: Send, request_id: str = "") -> None:
         self._receive, self._send, self._request_id = receive, send, request_id
-        self._length = self._depth = 0
+        self._length = self._depth = self._values = 0
         self._in_text, self._cut = False, b""
         self.origin: str | None = None  # that may read the answer
         self.limit, self.is_upload, self.status = 0, False, LEFT
@@ -212,7 +213,9 @@ class _Exchange:
         elif not self.is_upload and b"\0" in piece:  # UTF-16 or UTF-32: their brackets are not countable by bytes
             self.fault = refused(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
         elif not self.is_upload and self._is_too_deep(piece):
-            self.fault = refused(400, "The body is JSON that is nested too deeply.", "invalid_json")
+            self.fault = refused(
+                400, "The body is JSON that is nested too deeply or has too many values.", "invalid_json"
+            )
         return message if self.fault is None else {"type": "http.disconnect"}
 
     def _is_too_deep(self, piece: bytes) -> bool:
@@ -220,12 +223,13 @@ class _Exchange:
         self._cut = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')  # every other one is in a text
         outside = b"".join(parts[self._in_text :: 2])
+        self._values += outside.count(b",") + outside.count(b"{")
         self._in_text ^= len(parts) % 2 == 0
         for sign in outside.translate(None, _NO_BRACKETS):
             self._depth += 1 if sign in b"[{" else -1
             if self._depth > DEEPEST:
                 return True
-        return False
+        return self._values > MOST_VALUES
 
 
 def _too_large(limit: int, *, is_upload: bool) -> Failure:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
-from task.conversation.inputs import user_message
+from task.conversation.inputs import MOST_MESSAGES, user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 
@@ -173,7 +173,7 @@ class ChatFields(AnswerRequest):
     Ours are `session_id`, the session to continue, and `system_prompt`.
     """
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_tokens: Tokens | None = None
     session_id: SessionId | None = None
     system_prompt: Text | None = None

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from task.api import messages as chat
 from task.api.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
-from task.conversation.inputs import attachment_note
+from task.conversation.inputs import MOST_MESSAGES, attachment_note
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import marker_of, number_of
 from task.core_client.files import file_id_of
@@ -123,7 +123,7 @@ class ResponseRequest(chat.AnswerRequest, chat.ProviderFields):
     `store: false` the response cannot be fetched or continued. `conversation`, `prompt` and `background` are not
     supported."""
 
-    input: TextOr[Annotated[list[InputItem], Field(min_length=1)]]
+    input: TextOr[Annotated[list[InputItem], Field(min_length=1, max_length=MOST_MESSAGES)]]
     instructions: Text | None = None
     previous_response_id: str | None = Field(default=None, max_length=100)
     store: bool | None = None

@@ -1,7 +1,7 @@
 """The platform API's traces: listed, read, rated, and replayed with another model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path
@@ -127,7 +127,8 @@ class TraceBody(ResponseModel):
     @classmethod
     def _with_links(cls, calls: Sequence[TracedCall], info: ValidationInfo) -> list[dict[str, Any]]:
         path = f"/traces/{info.data['trace_id']}/calls"
-        return [{**asdict(call), "full_result": f"{path}/{number}"} for number, call in enumerate(calls)]
+        bodies = ({name: getattr(call, name) for name in call.__dataclass_fields__} for call in calls)
+        return [{**body, "full_result": f"{path}/{number}"} for number, body in enumerate(bodies)]
 
     @field_validator("config", mode="before")
     @classmethod

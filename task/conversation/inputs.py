@@ -34,6 +34,7 @@ class Incoming(Message):
     form_value: Any = None
 
 
+MOST_MESSAGES = 5_000  # to read and check more of them would hold the event loop
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _ASSISTANT = Role.ASSISTANT  # an enum member is slow to look up
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state

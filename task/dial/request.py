@@ -22,7 +22,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.approvals.questions import button, buttons
-from task.conversation.inputs import CALLER, Incoming, forwarded
+from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
 from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
@@ -186,6 +186,8 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
     """
     if not messages:
         raise InvalidRequest("The request has no messages; send at least one message of the user.")
+    if len(messages) > MOST_MESSAGES:
+        raise InvalidRequest(f"The request has more than {MOST_MESSAGES:,} messages; leave the oldest out.")
     if (role := messages[-1].role.value) not in _ASKING:
         raise InvalidRequest(f"The last message is the {role}'s; it must be the user's.")
     incoming = list(map(_incoming, messages))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from task.permissions.hosts import is_address, words_of
 
 _COMMAND = re.compile(
-    r"\w*command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments", re.I
+    r"(?:(?!command)\w)*+command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments", re.I
 )
 _compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 _WORDS = frozenset({"args", "argv", "arguments"})

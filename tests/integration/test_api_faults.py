@@ -55,11 +55,16 @@ async def test_a_malformed_body_is_a_400_in_openais_shape_and_reaches_no_model(t
         (b"{", "application/json", 400),
         (b"\xff\xfe", "application/json", 400),
         (b"[" * 100_000, "application/json", 400),
+        (
+            b'{"messages": [' + b'{"role": "user", "content": "x"},' * 6_000 + b'{"role": "user", "content": "x"}]}',
+            "application/json",
+            400,
+        ),
         (b"{}", "text/plain", 415),
         (b"messages=x", "application/x-www-form-urlencoded", 415),
         (b'{"messages": "' + b"x" * 10 * 2**20 + b'"}', "application/json", 413),
     ],
-    ids=["cut-json", "not-utf8", "nested-json", "text", "form", "ten-megabytes"],
+    ids=["cut-json", "not-utf8", "nested-json", "many-messages", "text", "form", "ten-megabytes"],
 )
 async def test_a_body_of_another_kind_or_size_is_refused(body: bytes, kind: str, status: int, tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:

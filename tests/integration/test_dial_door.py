@@ -219,11 +219,12 @@ async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(
     ("body", "sentence"),
     [
         ({"messages": []}, "no messages"),
+        ({"messages": HELLO["messages"] * 5_001}, "more than 5,000 messages"),
         ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "Ho"}]}, "must be the user"),
         ({**HELLO, "custom_fields": {"configuration": {"temperature": 3}}}, "temperature"),
         ({**HELLO, "custom_fields": {"configuration": {"colour": 1}}}, "colour"),
     ],
-    ids=["empty", "assistant-last", "range", "unknown-key"],
+    ids=["empty", "too-many", "assistant-last", "range", "unknown-key"],
 )
 async def test_a_wrong_request_is_refused_with_what_to_change(
     body: dict[str, Any], sentence: str, tmp_path: Path

@@ -159,6 +159,7 @@ DEEP = {
     "a little": nested(100),
     "cut off": b'{"messages": ' + b"[" * 100_000,
     "after a long text": b'{"a\\\\": "' + b"x" * 2**17 + b'", "b": ' + b'{"c": ' * 101,
+    "many values": b'{"a": [' + b"1, " * 60_000 + b"1]}",
     "UTF-16": nested(5000).decode().encode("utf-16"),
 }
 MALFORMED = {

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,12 +23,14 @@ async def running_agent(settings: Settings, *, port: int | None = None) -> Async
 
 @asynccontextmanager
 async def agent_process(
-    home: Path, port: int, variables: Mapping[str, str]
+    home: Path, port: int, variables: Mapping[str, str], under: Sequence[str] = ()
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """The agent with a home of its own, once its port is open; it ends with the block at the latest."""
+    """The agent with a home of its own, once its port is open; it ends with the block at the latest. `under` is a
+    module that runs it, with its options."""
     home.mkdir()
     environ = environment(home, AGENT_PORT=str(port), **variables)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=home, env=environ)
+    started = [sys.executable, "-m", *under, "task", "serve"]
+    process = await asyncio.create_subprocess_exec(*started, cwd=home, env=environ)
     try:
         async with asyncio.timeout(30):
             while not await listens(port):

@@ -1,9 +1,11 @@
-"""Every parser of text from outside, with texts for it to read and what it may raise."""
+"""Every parser of text from outside, with texts for it to read, its bound, and what it may raise."""
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,24 @@ from task.api.responses_items import ResponseRequest
 from task.api.runs import ApprovalAnswer, RunStart
 from task.api.sessions import SessionStart
 from task.approvals.approvals import codes_in, read_reply
+from task.coding.verification import pytest_command
+from task.console.terminal.answer import MarkdownBlocks
 from task.conversation.state import StateRejected, StateSeal
 from task.documents.extract import extract
 from task.documents.text import decode, decode_html
 from task.errors import AgentError
 from task.llm.base import Accumulator
 from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
+from task.llm.failures import retry_after
 from task.local.core.config import expanded, load_config
 from task.output.links import Suspicion, tag_at
 from task.output.sanitizer import Defanger
+from task.permissions.hosts import host_of, is_address, words_of
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
-from task.permissions.taint import host_of, is_plain, stands_in, urls_in, urls_of_text
+from task.permissions.taint import addresses_in, is_plain, urls_in, urls_of_text
 from task.settings.document import parsed
+from task.tools.calculator.calculator_tool import CalculationError, evaluate
 from tests.support.gating import RUNS, facts
 from tests.support.office import paragraph, sheet_file, word_file
 from tests.support.pdfs import text_pdf
@@ -162,7 +169,7 @@ def _mcp(answer: Any) -> object:
 
 def _addresses(text: str) -> object:
     found = [*urls_of_text(text), *urls_in({"url": text, "query": text})]
-    return [host_of(text), is_plain(text), stands_in("https://a.example/", text), [host_of(url) for url in found]]
+    return [host_of(text), is_plain(text), addresses_in(text), [*map(host_of, found)], *map(is_address, words_of(text))]
 
 
 def _bodies(body: Any) -> object:
@@ -180,6 +187,18 @@ def _bodies(body: Any) -> object:
         except ValidationError:
             continue
     return None
+
+
+def _terminal(text: str) -> object:
+    blocks = MarkdownBlocks()
+    return [
+        *(block for start in range(0, len(text), 50) for block in blocks.add(text[start : start + 50])),
+        *blocks.end(),
+    ]
+
+
+def _date(text: str) -> object:
+    return retry_after({"Retry-After": text}, datetime.now(UTC))
 
 
 def _core_config(document: Any) -> object:
@@ -313,5 +332,56 @@ PARSERS = (
     Parser("markdown", joined(*MARKDOWN, *HTML), blocks_of, 2_000),
     Parser("card", joined("Intent: ", "**", "\u0430", "#", ">"), _card, 4_000),
     Parser("request bodies", changed(BODY), _bodies, 7_500),
+    Parser("plan's tests", joined("pytest ", "-q ", "a.py::b ", "'", '"', "`"), pytest_command, 4_000),
+    Parser("answer in a terminal", joined(*MARKDOWN), _terminal, 2_000),
+    Parser("dates", joined("Mon, ", "29 Nov ", "2026 ", "01:00:00 ", "GMT", "(", "+"), _date, 4_000),
+    Parser("calculator",
+           joined("1", "+", "(", ")", "**", "sqrt(", "9", ".", "e", "!"),
+           evaluate, 4_000, (CalculationError,)),
     Parser("core configuration", changed(CORE), _core_config, 1_000, (AgentError,)),
 )  # fmt: skip
+
+# A library of these reads a structure of its own. JSON is read in one pass, and its depth is bounded at the doors.
+LIBRARIES = (
+    "ast|charset_normalizer|csv|dotenv|email|gzip|jsonschema|lxml|markdown_it|nh3|pdfplumber|PIL|pypdfium2|shlex"
+    "|tarfile|tomllib|trafilatura|xml|yaml|zipfile|zlib"
+)
+IMPORTS = re.compile(rf"^\s*(?:import|from) (?:{LIBRARIES})\b", re.MULTILINE)
+READER, OWN = "a reader's seconds, memory and characters", "files of the operator or of this installation"
+# The modules that use one: their bounds, and what tries their worst input: parsers from above, or tests.
+LISTED: Mapping[str, tuple[str, str]] = {
+    "mcp_servers/duckduckgo/decoding.py": ("the bytes of a page",
+        "integration/test_page_fetch::test_a_gzip_bomb_is_read_no_further_than_its_bound"),
+    "mcp_servers/duckduckgo/text.py": (READER,
+        "integration/test_page_fetch::test_a_pdf_bomb_is_reported_and_the_next_page_is_read"),
+    "mcp_servers/sandbox/objects.py": ("the bytes of a file",
+        "integration/test_workspace_git::test_what_git_finds_missing_is_named"),
+    "task/api/markdown.py": ("100 texts in a request", "markdown"),
+    "task/api/page.py": (OWN, ""),
+    "task/cli/core_config.py": (OWN, ""),
+    "task/cli/model.py": ("checked by hash before", ""),
+    "task/cli/up.py": ("only written", ""),
+    "task/coding/snapshots.py": (OWN, ""),
+    "task/coding/verification.py": ("a plan's tests", "plan's tests"),
+    "task/console/terminal/answer.py": ("a model's answer", "answer in a terminal"),
+    "task/console/terminal/rendering.py": ("only written", ""),
+    "task/documents/html.py": (READER, "html"),
+    "task/documents/office.py": (READER, "docx, xlsx, damaged docx"),
+    "task/documents/pdf.py": (READER, "damaged pdf"),
+    "task/documents/pdf_layout.py": (READER, "damaged pdf"),
+    "task/documents/pdf_recovery.py": (READER, "damaged pdf"),
+    "task/documents/tables.py": (READER, "csv"),
+    "task/documents/text.py": (READER, "text, bytes, encoding, encoding of html"),
+    "task/llm/failures.py": ("one header of a response", "dates"),
+    "task/local/core/images.py": (OWN, ""),
+    "task/permissions/arguments.py": ("only written", ""),
+    "task/permissions/programs.py": (OWN, ""),
+    "task/search/readings.py": (OWN, ""),
+    "task/settings/document.py": ("256 KiB, 20,000 values, 50 levels", "settings"),
+    "task/settings/sections.py": (OWN, ""),
+    "task/settings/sources.py": (OWN, ""),
+    "task/tools/base.py": ("a schema that was reduced",
+        "unit/test_strangers_schemas::test_a_strangers_schema_becomes_one_that_is_safe_to_check"),
+    "task/tools/calculator/calculator_tool.py": ("4,000 characters", "calculator"),
+    "task/tools/workspace/commands.py": ("only written", ""),
+}  # fmt: skip

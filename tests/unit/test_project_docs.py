@@ -106,3 +106,17 @@ def test_each_setting_is_a_row_with_its_variable_key_default_and_meaning() -> No
     assert "| `AGENT_TOOLS` | `tools` | `a,b` | More tools. |" in text
     assert "## `limits`: How far it goes\n" in text
     assert "| `AGENT_LIMITS__STEPS` | `limits.steps` | `15` | Steps of one run. |" in text
+
+
+def test_every_promise_has_tests_that_would_notice_its_breach() -> None:
+    promises: dict[str, list[str]] = tomllib.loads((ROOT / "tests" / "promises.toml").read_text(encoding="utf-8"))
+    rows = re.findall(
+        r"^\| (.+?) \|.*\| (\[.*/tests/.*) \|$", (ROOT / "docs" / "security.md").read_text("utf-8"), re.MULTILINE
+    )
+    linked = {attack: set(re.findall(r"\.\./tests/(\S+)\.py", links)) for attack, links in rows}
+    named = {attack: {test.partition("::")[0] for test in tests} for attack, tests in promises.items()}
+    assert named == linked
+    for file, _, name in (test.partition("::") for tests in promises.values() for test in tests):
+        assert re.search(
+            rf"^(async )?def {name}\(", (ROOT / "tests" / f"{file}.py").read_text("utf-8"), re.MULTILINE
+        ), name

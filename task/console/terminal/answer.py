@@ -36,7 +36,7 @@ _ENDS = {
     "interrupted": ("The answer was interrupted.", "red"),
 }
 _BLOCKS = MarkdownIt().enable("table").disable("inline")
-_FENCE = re.compile(r"\A {0,3}(`{3,}|~{3,}).*+\n")
+_FENCE = re.compile(r"\A {0,3}(`{3,}+|~{3,}+).*+\n")
 _TABLE = re.compile(r"\A[^|\n]*+\|.*+\n {0,3}\|?[ :|]*+-[ :|-]*+\n")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)", re.MULTILINE)
 
