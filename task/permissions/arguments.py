@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from task.permissions.hosts import is_address, words_of
+from task.permissions.shell import parsed
 
 _COMMAND = re.compile(
     r"(?:(?!command)\w)*+command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments", re.I
@@ -97,7 +98,8 @@ def command_lines(arguments: Any, *, executes: bool) -> tuple[str, bool]:
     if len(texts) < 2:
         return "".join(texts) if executes or any(blanks) or not _VAGUE.issuperset(found) else "", whole
     if len(found) == 1 and blanks[0]:  # no program is called so
-        return "\n".join(texts), whole
+        # A quote must not be open at the end of one and closed in another.
+        return "\n".join(texts), whole and all(parsed(text).plain for text in texts)
     if found < _WORDS or (len(found) == 1 and not any(blanks) and not any(name.endswith("s") for name in found)):
         return shlex.join(texts), whole
     return "\n".join([" ".join(texts), *texts]), False

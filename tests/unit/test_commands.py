@@ -92,6 +92,17 @@ async def test_a_rule_allows_the_words_and_the_places_that_it_names(rule: Rule, 
     assert isinstance(decision, Allowed if allowed else Deferred)
 
 
+@pytest.mark.fault("gate: a quote that is open at the end of a line and closed in another")
+@pytest.mark.parametrize(
+    "commands", [["echo 'a b", "rm x\necho b'"], ["echo a \\", "rm x"], ["cd a && ls", "cd / && ls"]]
+)
+async def test_lines_that_are_run_one_by_one_are_not_read_as_one(commands: list[str]) -> None:
+    call = request("shell", RUNS, commands=commands)
+    for rule in (Rule("allow", command=("echo", "cd", "ls"), trusted=True), Rule("allow", trusted=True)):
+        decision = await gate(Policy((rule, Rule("deny", command=("rm",))))).decide(call)
+        assert not isinstance(decision, Allowed)
+
+
 @pytest.mark.fault("gate: a path that leads outside after it began inside")
 @pytest.mark.parametrize(
     "line",
