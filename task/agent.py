@@ -26,6 +26,7 @@ from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
 from task.product import Profile, Services
 from task.product.opening import opened_bare
+from task.shares import ON_BEHALF_OF
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
@@ -90,6 +91,8 @@ class GeneralPurposeAgent:
             (services, profile), incoming = self._opened, request.incoming
             states = _states(incoming)
             principal = await identify() if states else ""
+            # Behind DIAL Core a first message has the key alone; asking Core would delay its answer.
+            ON_BEHALF_OF.set(principal or request.owner or sha256(request.api_key.encode()).hexdigest())
             turns = self._turns(states, principal)
             # The saved id of the conversation comes first: a chat that was renamed sends another.
             saved = (turn.references.get(CONVERSATION_REFERENCE, "") for turn in reversed(turns.values()))

@@ -32,6 +32,7 @@ from task.product.health import Health
 from task.product.opening import metrics_of
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
+from task.shares import SharedThreads
 from task.telemetry.logs import set_up_logging
 from task.tools.rag.rag_tool import RagTool
 
@@ -73,6 +74,7 @@ def create_app(
         SettingsError: a setting would break the first request.
     """
     check(settings)
+    asyncio.get_running_loop().set_default_executor(SharedThreads())
     metrics = metrics or metrics_of(settings)
     application = GeneralPurposeAgentApplication(settings=settings, metrics=metrics)
     services, profile = application.opened

@@ -1,31 +1,25 @@
-"""Shared places of which one caller gets a share, so that others find one free: to wait for, and threads."""
+"""Places and threads of which each caller has a part, so that the work of one does not hold up another's."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
-from threading import Lock
+from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+_THREADS, _CALLERS = 4, 64
 _Result = TypeVar("_Result")
 # Whom the current task, and those it starts, work for, where a door knows it; "" is the product itself.
-ON_BEHALF_OF: ContextVar[str] = ContextVar("caller", default="")
-
-
-def share_of(places: int) -> int:
-    """How many of the places one caller may have: half of them, rounded up."""
-    return (places + 1) // 2
+ON_BEHALF_OF: ContextVar[str] = ContextVar("on behalf of", default="")
 
 
 class Shares:
-    """Places for work in one event loop; who waits for one is served in turn, each caller within its share."""
+    """Places for work in one event loop; who waits is served in turn, and a caller has at most half, rounded up."""
 
     def __init__(self, places: int) -> None:
-        self._share, self._places = share_of(places), asyncio.Semaphore(places)
+        self._share, self._places = (places + 1) // 2, asyncio.Semaphore(places)
         self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # while somebody uses it
 
     @asynccontextmanager
@@ -38,48 +32,13 @@ class Shares:
 
 
 class SharedThreads(ThreadPoolExecutor):
-    """Threads that work for all callers; each has its share of them, and its further work waits."""
+    """An event loop's threads: each caller has a few, which end some time after the caller's last work."""
 
-    def __init__(self, threads: int, name: str = "shared") -> None:
-        super().__init__(threads, name)
-        self._share = share_of(threads)
-        self._queues: dict[str, deque[Callable[[], None]]] = {}  # of the callers with work: what has no thread yet
-        self._running: dict[str, int] = {}
-        self._guard = Lock()
+    def __init__(self) -> None:
+        super().__init__(1)
+        # A pool that is dropped does what it was given, and ends.
+        self._pool_of = lru_cache(_CALLERS)(lambda caller: ThreadPoolExecutor(_THREADS, "shared"))
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
-        """Run it in the current caller's turn. Raises: RuntimeError: the threads have been shut down."""
-        caller, future = ON_BEHALF_OF.get(), Future[_Result]()
-        with self._guard:
-            queue = self._queues.setdefault(caller, deque())
-            queue.append(partial(_run, future, partial(fn, *args, **kwargs)))
-            running = self._running.get(caller, 0)
-            if running < self._share:
-                super().submit(self._serve, caller, queue)
-                self._running[caller] = running + 1
-        return future
-
-    def _serve(self, caller: str, queue: deque[Callable[[], None]]) -> None:
-        work = queue.popleft()
-        while True:
-            work()
-            with self._guard:
-                if not queue:
-                    self._running[caller] -= 1
-                    if not self._running[caller]:
-                        del self._running[caller], self._queues[caller]
-                    return
-                try:
-                    super().submit(self._serve, caller, queue)  # behind the others' that wait for a thread
-                except RuntimeError:  # shutting down: what was accepted is done
-                    work = queue.popleft()
-                else:
-                    return
-
-
-def _run(future: Future[_Result], work: Callable[[], _Result]) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
+        """Run it in a thread of the current caller's."""
+        return self._pool_of(ON_BEHALF_OF.get()).submit(fn, *args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cache
 from html import escape
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.renderer import RendererHTML
     from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 MOST_CHARACTERS = 4000  # the bounds also keep the search for closing marks linear
 MOST_LINES = 100
+MOST_RENDERED = 200_000  # characters of a text
+MOST_INLINE, MOST_STEPS = 4000, 75_000  # characters of a paragraph, and those that its marks are searched over
 _CLOSING = {"$$": "$$", "\\[": "\\]"}  # of displayed formulas
 _CLOSES = {**_CLOSING, "\\(": "\\)"}
 _DOLLARS = r"\$\$((?:[^$\\]++|\\(?:.|\Z)|\$(?!\$))*+)"  # a dollar behind a backslash closes nothing
@@ -94,6 +98,11 @@ _LINK = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
 _FILE = re.compile(r"files/[^\s\"'<>\\]+\Z")
 _BARE_FILE = re.compile(r"[^\s/]{1,200}/[^\s\"'<>\\]{0,500}[^\s\"'<>\\.,;:!?()\[\]{}*_]")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
+# Marks from which the rest of a paragraph is searched: brackets that nothing near closes, addresses that are no links.
+_SEARCHED = re.compile(
+    r"\[(?![^\[\]]{0,200}\])|<(?![^<>]{0,200}>)|\((?![^()]{0,200}\))|(?<!https)(?<!http)://|mailto:", re.IGNORECASE
+)
+_CHECKBOX = re.compile(r"\[[ xX]]\s")
 _ALIGNED = re.compile(r' style="text-align:(left|right|center)"')
 
 
@@ -110,6 +119,8 @@ def blocks_of(text: str) -> list[BlockBody]:
     Raw HTML is shown as text, and pictures from elsewhere are only named. Formulas are a `span` of the class `math`;
     code whose block has not ended yet has the class `open`.
     """
+    if len(text) > MOST_RENDERED:
+        return [BlockBody(line=0, html=f"<pre>{escape(text)}</pre>")]
     reader, environment = _reader(), dict[str, Any]()
     return [
         BlockBody(
@@ -139,8 +150,9 @@ def _grouped(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 @cache
 def _reader() -> MarkdownIt:
     from markdown_it import MarkdownIt
-    from mdit_py_plugins.tasklists import tasklists_plugin
 
+    # Cells that a table's rows lack and get: with the library's own 65,536, 1.5 kB of text become as many.
+    sys.modules["markdown_it.rules_block.table"].__dict__["MAX_AUTOCOMPLETED_CELLS"] = 1000
     reader = MarkdownIt("commonmark", {"html": False, "linkify": True}).enable(["table", "strikethrough", "linkify"])
     if reader.linkify is not None:
         reader.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
@@ -151,7 +163,28 @@ def _reader() -> MarkdownIt:
     reader.inline.ruler.before("escape", "formula", _inline)
     reader.block.ruler.before("fence", "formula", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]})
     reader.add_render_rule("formula", _rendered)
-    return reader.use(tasklists_plugin)
+    reader.core.ruler.at("inline", _inlines)
+    return reader
+
+
+def _inlines(state: StateCore) -> None:
+    from markdown_it.token import Token
+
+    before = ["", ""]
+    for token in state.tokens:
+        if token.type == "inline":
+            checkbox = _CHECKBOX.match(token.content) if before == ["list_item_open", "paragraph_open"] else None
+            token.content, token.children = token.content[3 if checkbox else 0 :], []
+            size = len(token.content)
+            if size <= MOST_INLINE and size * len(_SEARCHED.findall(token.content)) <= MOST_STEPS:
+                state.md.inline.parse(token.content, state.md, state.env, token.children)
+            else:
+                token.children.append(Token("text_special", "", 0, content=token.content))
+            if checkbox:
+                checked = ' checked="checked"' * (checkbox[0][1] != " ")
+                html = f'<input{checked} disabled="disabled" type="checkbox">'
+                token.children.insert(0, Token("html_inline", "", 0, content=html))
+        before = [before[1], token.type]
 
 
 def _file_length(_: Any, text: str, place: int) -> int:

@@ -27,8 +27,11 @@ from task.api.service import CurrentService, router
 from task.errors import InvalidRequest, NotFound
 from task.llm.openai import Recording
 from task.runs.titles import OFF
+from task.shares import Shares
 
 MAX_TEXTS = 100
+# At a time, one for a caller: rendering a long text takes long.
+_RENDERERS = Shares(2)
 RECORDING_BYTES = 25 * 10**6  # what OpenAI's endpoint takes
 STATIC = Path(__file__).parent / "web" / "static"
 PAGE = "index.html"
@@ -161,7 +164,8 @@ async def facts(service: CurrentService) -> Any:
 @routes.post("/markdown", response_model=MarkdownBody, responses=failures(413, 415))
 async def render(body: MarkdownRequest, service: CurrentService) -> Any:
     """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
-    return {"texts": await asyncio.to_thread(lambda: list(map(blocks_of, body.texts)))}
+    async with _RENDERERS.place():
+        return {"texts": await asyncio.to_thread(lambda: list(map(blocks_of, body.texts)))}
 
 
 class TranscriptionBody(BaseModel):

@@ -35,6 +35,7 @@ from task.product import Profile, Services
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Runner
 from task.runs.table import Preparing
+from task.shares import ON_BEHALF_OF
 from task.store.records import RequestKey, json_bytes
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class ApiRoute(APIRoute):
 
         async def handle_of_caller(request: Request) -> Response:
             identity: Identity = request.app.state.identity
-            request.scope[CALLER] = await identity.caller(request.headers)
+            request.scope[CALLER] = caller = await identity.caller(request.headers)
+            ON_BEHALF_OF.set(caller.owner)
             return await handle(request)
 
         return handle_of_caller

@@ -13,8 +13,8 @@ import select
 import struct
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
+from importlib import import_module
 
 from task.documents.extract import extract
 from task.documents.model import packed
@@ -26,18 +26,15 @@ _OUT_OF_MEMORY = FAILURE + b'["MemoryError", ""]'
 # New objects before a garbage collection. A table's rows are many small lists: with Python's own 700, passes over all
 # of them took a fifth of the time.
 YOUNG_OBJECTS = 50_000
-# Small files that have a reader load all it needs: damaged ones of Office, a table, a site's page, a PDF with a table.
-SAMPLES = {
-    "a.xlsx": b"PK\3\4",
-    "a.docx": b"PK\3\4",
-    "a.csv": b"a,b\n" + b"1,2\n" * 50_000,
-    "a.html": b"<html><nav>x</nav><article><h1>x</h1><p>" + b"Some words, one after the other. " * 20,
-    "a.pdf": b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Count 1/Kids[3 0 R]>>endobj "
-    b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>endobj "
-    b"4 0 obj<</Length 117>>stream\nBT /F 8 Tf 10 10 Td (x) Tj 40 0 Td (y) Tj 0 20 Td (z) Tj ET "
-    b"5 5 40 20 re 5 25 40 20 re 45 5 40 20 re 45 25 40 20 re S\nendstream endobj "
-    b"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica-Bold>>endobj trailer<</Root 1 0 R>>",
-}
+# What readers import, and a page of PDF with a table, for which others are loaded.
+MODULES = ("task.documents.html", "trafilatura.settings", "task.documents.office_readers", "task.documents.xlsx")
+SAMPLE = (
+    b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Count 1/Kids[3 0 R]>>endobj 3 0 obj"
+    b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>endobj 4 0 obj<<"
+    b"/Length 117>>stream\nBT /F 8 Tf 10 10 Td (x) Tj 40 0 Td (y) Tj 0 20 Td (z) Tj ET 5 5 40 20 re 5 25 40 20 re 45 5 "
+    b"40 20 re 45 25 40 20 re S\nendstream endobj 5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Courier>>endobj trailer"
+    b"<</Root 1 0 R>>"
+)
 DOCUMENTS = 50  # that a process reads; libraries may keep some of the memory
 
 
@@ -53,7 +50,10 @@ def main(memory: int, output: int) -> None:
     gc.set_threshold(YOUNG_OBJECTS)
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the answers
-    _load(lambda: bool(select.select([incoming], [], [], 0)[0]))
+    # The first file would wait for this, unless it has come.
+    for load in (*(partial(import_module, name) for name in MODULES), partial(extract, "a.pdf", SAMPLE)):
+        if not select.select([incoming], [], [], 0)[0]:
+            load()
     for _ in range(DOCUMENTS):
         if len(header := incoming.read(LENGTH.size)) < LENGTH.size:
             return
@@ -62,15 +62,6 @@ def main(memory: int, output: int) -> None:
         outgoing.flush()
         if answer == _OUT_OF_MEMORY:  # the memory that is left is fragmented: the next file gets a new process
             return
-
-
-def _load(is_asked: Callable[[], bool]) -> None:
-    # What the first file would wait for, unless it has come: the readers, and how they begin.
-    for name, content in SAMPLES.items():
-        if is_asked():
-            return
-        with suppress(ToolError):
-            extract(name, content)
 
 
 def _answer(request: bytes, most: int) -> bytes:

@@ -15,6 +15,7 @@ from task.errors import ProviderError
 from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint
 from task.llm.failures import CONTEXT_LENGTH, MALFORMED
+from task.shares import Shares
 from task.telemetry.operations import queued
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class RemoteEmbeddings:
     def __init__(self, endpoint: EmbeddingsEndpoint, *, batch: int = BATCH) -> None:
         self._endpoint = endpoint
         self._batch = batch
-        self._documents = asyncio.Semaphore(AT_ONCE)
+        self._documents = Shares(AT_ONCE)
 
     @property
     def model_name(self) -> str:
@@ -102,7 +103,7 @@ class RemoteEmbeddings:
 
         async def work(part: Sequence[str]) -> list[NDArray[np.float32]]:
             nonlocal done
-            async with self._documents:
+            async with self._documents.place():
                 rows = await self._fetched(part, caller)
             done += len(part)
             if observer is not None:

@@ -30,6 +30,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
+from task.shares import Shares
 from task.store.records import Page, cursor_after, position
 
 if TYPE_CHECKING:
@@ -166,12 +167,15 @@ class SqliteDatabase(Database):
         event.listen(self.writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         self._reading = ThreadPoolExecutor(READERS, "store-read")
         self._writing = ThreadPoolExecutor(1, "store-write")
+        self._readers, self._writers = Shares(READERS), Shares(1)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reading, _call, self.reader.connect, work)
+        async with self._readers.place():
+            return await asyncio.get_running_loop().run_in_executor(self._reading, _call, self.reader.connect, work)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writing, _call, self.writer.begin, work)
+        async with self._writers.place():
+            return await asyncio.get_running_loop().run_in_executor(self._writing, _call, self.writer.begin, work)
 
     async def close(self) -> None:
         for threads in (self._writing, self._reading):
@@ -194,9 +198,10 @@ class PostgresDatabase(Database):
         self.reserved = self if connections == 1 else PostgresDatabase(address, patience, longest, 1)
         from sqlalchemy.ext.asyncio import create_async_engine
 
+        self._places = Shares(size := max(connections - 1, 1))
         self._engine = create_async_engine(
             address.set(drivername="postgresql+asyncpg", query={}),
-            pool_size=max(connections - 1, 1),
+            pool_size=size,
             max_overflow=0,
             pool_use_lifo=True,
             pool_timeout=patience,
@@ -214,12 +219,12 @@ class PostgresDatabase(Database):
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         with _explained():
-            async with asyncio.timeout(self._longest), self._reader.connect() as connection:
+            async with asyncio.timeout(self._longest), self._places.place(), self._reader.connect() as connection:
                 return await connection.run_sync(work)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         with _explained():
-            async with asyncio.timeout(self._longest), self._engine.begin() as connection:
+            async with asyncio.timeout(self._longest), self._places.place(), self._engine.begin() as connection:
                 return await connection.run_sync(work)
 
     async def close(self) -> None:

@@ -283,3 +283,16 @@ async def test_a_browsers_openai_client_of_a_configured_origin_may_send_and_read
     assert "Authorization" in plain.headers["Access-Control-Allow-Headers"]
     assert exposed >= {"Retry-After", "X-Run-Id", "X-Trace-Id"}
     assert "Access-Control-Allow-Headers" not in other.headers
+
+
+@pytest.mark.fault("http api: one caller's texts take all threads")
+async def test_one_callers_texts_leave_the_page_to_the_others(tmp_path: Path) -> None:
+    secret, other = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
+    long = {"texts": [("[a](b) " * 500 + "\n\n") * 10]}
+    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
+        ann, bob = api.with_key(secret), api.with_key(other)
+        anns = [asyncio.create_task(ann.post("/markdown", long)) for _ in range(6)]
+        await asyncio.wait(anns, return_when=asyncio.FIRST_COMPLETED)
+        answers = [await bob.post("/markdown", {"texts": ["*x*"]}), await bob.get("/page")]
+        assert not all(task.done() for task in anns)
+        assert [answer.status for answer in (*answers, *await asyncio.gather(*anns))] == [200] * 8

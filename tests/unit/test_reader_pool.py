@@ -114,7 +114,7 @@ async def test_a_reader_that_takes_too_long_is_killed_and_the_next_file_is_read(
 
 @pytest.mark.fault("readers: a worker that runs out of memory")
 async def test_a_reader_that_takes_too_much_memory_ends_and_the_next_file_is_read(pooled: Pooled) -> None:
-    pool = pooled(memory_bytes=150 * 2**20)
+    pool = pooled(memory_bytes=256 * 2**20)
     with pytest.raises(ToolError, match=r"'large\.txt' could not be read: the reader ran out of memory\."):
         await pool.extraction("large.txt", b"a line of text\n" * 2**22)
     assert await pool.extraction("a.json", b"[1]") == ONE

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from task.api.markdown import blocks_of
 from task.approvals.approvals import _decision
 from task.conversation.sources import Sources
 from task.documents.html import letters
@@ -34,6 +35,10 @@ def scanned(text: str) -> None:
     for start in range(0, len(text), 50):
         list(scanner.feed(text[start : start + 50]))
     list(scanner.close())
+
+
+def rendered(text: str) -> None:
+    blocks_of(text[:40_000])  # each mark of it is a token: a linear cost, and a high one
 
 
 # What reads a text, how the text begins, what is repeated in it, and how it ends.
@@ -101,6 +106,20 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "text calls, wrong calls": (scanned, "", '{"name": "f", "arguments": []}\n', ""),
     "text calls, Python": (scanned, "<|python_tag|>f(", "'''", ""),
     "text calls, parameters": (scanned, "<function=f>", "<parameter=a>", "</function>"),
+    "Markdown, tasks": (rendered, "", "- [ ] a\n", ""),
+    "Markdown, addresses": (rendered, "", "http://a.b/(", ""),
+    "Markdown, addresses in paragraphs": (rendered, "", "http://a.b/(" * 80 + "\n\n", ""),
+    "Markdown, schemes": (rendered, "", "a." * 1_900 + "://\n\n", ""),
+    "Markdown, brackets": (rendered, "", "[" * 270 + "\n\n", ""),
+    "Markdown, closed brackets": (rendered, "", "[a" * 160 + "]" * 160 + "\n\n", ""),
+    "Markdown, other addresses": (rendered, "", "ftp://a.b/" * 80 + "\n\n", ""),
+    "Markdown, emphasis": (rendered, "", "*a_ " * 900 + "\n\n", ""),
+    "Markdown, ticks": (rendered, "", "".join("`" * length + " " for length in range(80)) + "\n\n", ""),
+    "Markdown, formulas": (rendered, "", "$a" * 1_900 + "\n\n", ""),
+    "Markdown, table": (rendered, "|" * 5_000 + "\n" + "|-" * 4_999 + "|\n", "|\n", ""),
+    "Markdown, tables": (rendered, "", "|" * 101 + "\n" + "|-" * 100 + "|\n" + "|\n" * 600 + "\n", ""),
+    "Markdown, definitions": (rendered, "", "[a]: b\n", ""),
+    "Markdown, quotes": (rendered, "", ">" * 30 + "a\n", ""),
     "chart, tags": (_inert, "", "<a ", ""),
     "chart, schemes": (_inert, "", "http", "://"),
 }

@@ -37,6 +37,7 @@ from task.local.core.responses import PlainResponse, Refusal, json_response
 from task.local.core.served import ChatModelServer, UpstreamServer
 from task.local.core.storage import FileStore
 from task.settings.installation import installation_secret
+from task.shares import ON_BEHALF_OF, SharedThreads
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +183,7 @@ def create_app(settings: CoreSettings) -> web.Application:
         access.id_of(f"Keys/{owner}/")
 
     async def lifespan(_: web.Application) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(SharedThreads())
         async with AsyncExitStack() as opened:
             session = await opened.enter_async_context(new_session(settings.idle_seconds))
             keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
@@ -232,7 +234,8 @@ async def guard(
             return PlainResponse(200, headers={"Access-Control-Max-Age": "86400"})
         missing = request.method == "HEAD" or request.match_info.http_exception is not None
         if request.path != OPEN_PATH or missing:
-            request[PRINCIPAL] = _principal_of(request.app[CORE], request.headers)
+            request[PRINCIPAL] = user = _principal_of(request.app[CORE], request.headers)
+            ON_BEHALF_OF.set(user.owner)
             if missing:  # only a caller with a key learns which routes there are
                 raise Refusal(502, "No route")
         response = await handler(request)

@@ -1,4 +1,4 @@
-"""What a client of an MCP server is made of: sessions, HTTP, local programs, cached lists, the identity of a caller."""
+"""What a client of an MCP server is made of: sessions, HTTP, local programs, the identity of a caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +26,6 @@ from task.utils.folders import delete
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client
-    from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
 
 Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]]  # gets what the server's end calls
 
@@ -127,28 +126,6 @@ class OwnedSession:
             for owner in late:
                 owner.cancel()
                 await asyncio.wait({owner}, timeout=self._end_seconds)
-
-
-def callable_tools() -> InMemoryResponseCacheStore:
-    """A cache of tool lists with no more than the tools' names and which of their arguments are sent as headers.
-
-    The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
-    """
-    from mcp.client.caching import InMemoryResponseCacheStore
-    from mcp.shared.inbound import x_mcp_header_map
-    from mcp.types import ListToolsResult, Tool
-
-    class CallableTools(InMemoryResponseCacheStore):
-        async def set(self, key: CacheKey, entry: CacheEntry) -> None:
-            if isinstance(entry.value, ListToolsResult):
-                tools: list[Tool] = []
-                for tool in entry.value.tools:
-                    needed = tool.input_schema if x_mcp_header_map(tool.input_schema) else {"type": "object"}
-                    tools.append(Tool(name=tool.name, input_schema=needed))
-                entry = replace(entry, value=entry.value.model_copy(update={"tools": tools}))
-            await super().set(key, entry)
-
-    return CallableTools()
 
 
 def is_modern(version: str) -> bool:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from task.errors import ToolError
+from task.shares import Shares
 from task.telemetry.operations import trace_headers
 from task.tools.mcp.connection import (
     CALL_HEADERS,
@@ -21,7 +22,6 @@ from task.tools.mcp.connection import (
     CallIdentity,
     LocalProgram,
     OwnedSession,
-    callable_tools,
     connected,
     http_client,
     is_modern,
@@ -74,7 +74,7 @@ class MCPClient:
         self._tools: dict[str, MCPToolModel] = {}
         self._headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
         self._program = program
-        self._slots = asyncio.Semaphore(parallel)
+        self._slots = Shares(parallel)
         self._probing = asyncio.Lock()
         self._version: str | None = None
         self._http: httpx2.AsyncClient | None = None
@@ -148,8 +148,8 @@ class MCPClient:
         tool = self._tools.get(name)
 
         async def use(client: Client) -> MCPResult:
-            if is_modern(client.protocol_version):
-                await client.list_tools()  # cached; without it the SDK lists after every call
+            if is_modern(client.protocol_version) and (tool is None or "x-mcp-header" in str(tool.parameters)):
+                await client.list_tools()  # cached; it tells the SDK which arguments are sent as headers
             client.session.validate_tool_result = _unchecked
             sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
             return result_of(await client.call_tool(name, arguments, seconds, reported, meta=sent))
@@ -207,7 +207,7 @@ class MCPClient:
         CALL_STATUSES.set(statuses)
         session = False
         try:
-            async with self._slots:
+            async with self._slots.place():
                 await sdk_loaded()
                 async with asyncio.timeout(seconds + GRACE):
                     modern = await self._modern(identity) if self._program is None else None
@@ -249,10 +249,10 @@ class MCPClient:
 
     def _over(self, transport: Any, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
         from mcp import Client
-        from mcp.client.caching import CacheConfig
+        from mcp.client.caching import CacheConfig, InMemoryResponseCacheStore
 
         if self._lists is None:
-            self._lists = callable_tools()
+            self._lists = InMemoryResponseCacheStore()
         partition = sha256(identity.partition.encode()).hexdigest()
         cache = CacheConfig(self._lists, partition=partition, target_id=self.url)
         return Client(transport, mode=mode, cache=cache)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
@@ -56,8 +56,8 @@ class MCPTool(BaseTool):
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
-        parts = json.dumps(self.parameters).count("{")
-        return super().checked(arguments) if _values(arguments) * parts <= MAX_CHECKS else arguments
+        values, parts = json.dumps(arguments).count(","), json.dumps(self.parameters).count("{")
+        return super().checked(arguments) if values * parts <= MAX_CHECKS else arguments
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
@@ -107,12 +107,6 @@ class MCPTool(BaseTool):
             raise ToolError("there is nowhere to keep files")
         url = await self._files.upload(file.name, content, file.mime_type, api_key)
         return Attachment(file.mime_type, file.name, url=url)
-
-
-def _values(value: Any) -> int:
-    if not isinstance(value, dict | list):
-        return 1
-    return 1 + sum(map(_values, cast("dict[str, Any]", value).values() if isinstance(value, dict) else value))
 
 
 def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment]]:

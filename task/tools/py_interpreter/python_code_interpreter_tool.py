@@ -15,6 +15,7 @@ from task.conversation.messages import Attachment, Message, Role
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
 from task.output.sinks import StageSink
+from task.shares import Shares
 from task.telemetry.operations import count, queued
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
@@ -102,7 +103,7 @@ class PythonCodeInterpreterTool(BaseTool):
         self._server = InterpreterServer(mcp_url, token, self._seconds)
         self._files = files or UnpooledFiles(dial_endpoint)
         self._max_bytes = max_bytes
-        self._transfers = asyncio.Semaphore(TRANSFERS)
+        self._transfers = Shares(TRANSFERS)
 
     @staticmethod
     async def create(
@@ -201,7 +202,7 @@ class PythonCodeInterpreterTool(BaseTool):
     ) -> list[str]:
         async def place(file: Input) -> str:
             try:
-                async with self._transfers:
+                async with self._transfers.place():
                     content = file.content
                     if content is None:
                         content = (await self._files.download(file.url, api_key, self._max_bytes)).content
@@ -219,7 +220,7 @@ class PythonCodeInterpreterTool(BaseTool):
         if size > self._max_bytes:
             return f"{file.name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
         try:
-            async with self._transfers:
+            async with self._transfers.place():
                 url = await self._files.upload(file.name, await fetch(file), file.mime_type, params.api_key)
         except ToolError as error:
             return f"{file.name} could not be handed over: {error}"
