@@ -9,10 +9,15 @@ import subprocess
 import zlib
 from contextlib import suppress
 
-from mcp_servers.sandbox.policy import Policy, new_objects, shown_objects
+from mcp_servers.sandbox.errors import SandboxError
+from mcp_servers.sandbox.policy import MIB, Policy, new_objects, shown_objects
 from mcp_servers.sandbox.protected import remove
 
 GIT, GIT_SECONDS = ("/usr/bin/git", "/usr/local/bin/git", "/bin/git"), 600  # never by the caller's PATH
+MOST_BYTES = 2048 * MIB
+TOO_LARGE = (
+    "objects: {} is too large to be copied to {}; set TMPDIR to a folder of its file system, or install bubblewrap"
+)
 PIECE = 1 << 16  # a thousand times as much, unpacked
 OPTIONS = ("-c", "safe.directory=*")
 SETTINGS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_NO_LAZY_FETCH": "1"}
@@ -28,15 +33,16 @@ class Objects:
 
     def __init__(self, policy: Policy, path: str) -> None:
         self.path = path
-        self.new = new_objects(policy, path) if policy.tier == "bubblewrap" else None
+        self.new, self.mounted = new_objects(policy, path), policy.tier == "bubblewrap"
         self.kept = f"{policy.kept}{path}"
         self.watched: dict[str, list[int]] = {}
+        self.copied = 0
         self.writable = 0o222 if policy.tier == "landlock" else 0o777
         self.git = next((place for place in GIT if os.access(place, os.X_OK)), None)
 
     def begin(self) -> None:
         """Prepare what the run sees, or remember what shows that it has changed something."""
-        if self.new is not None:
+        if self.mounted:
             os.makedirs(f"{self.new}/info")
             with open(f"{self.new}/info/alternates", "w") as file:
                 file.write(f"{shown_objects(self.path)}\n")
@@ -51,14 +57,12 @@ class Objects:
         Raises:
             OSError: that is not possible.
         """
-        if self.new is not None:
+        if self.mounted:
             self._take_over(self.new, self.path)
             return
         changed = self._changed()
         for place in changed:
-            left, fresh = f"{self.path}.run", f"{self.path}.before"
-            for old in (left, fresh):
-                remove(old)  # of a launcher that was killed
+            left, fresh = self.new, f"{self.new}.before"
             self._copy(f"{self.kept}{place.removeprefix(self.path)}", fresh)
             if os.path.lexists(place):
                 os.rename(place, left)
@@ -104,6 +108,9 @@ class Objects:
                     raise PermissionError
                 os.link(file, place)
             except OSError:
+                self.copied += found.st_size
+                if self.copied > MOST_BYTES:
+                    raise SandboxError(TOO_LARGE.format(self.path, self.kept)) from None
                 shutil.copy2(file, place)
 
         shutil.copytree(source, target, symlinks=True, copy_function=copy, dirs_exist_ok=True)

@@ -40,12 +40,14 @@ def supervise(policy: Policy, start: Start, parent: int) -> int:
     policy = policy._replace(mark=policy.mark or new_mark(), die_with_parent=True)
     objects = _objects(policy) if policy.objects else []
     code = _ran_with_network(policy, start) if policy.network else _ran(policy, start, None)
-    _put_back(protected)
     try:
-        for one in objects:
-            one.end()
-    except OSError as error:
-        raise SandboxError(f"git's objects were changed, and could not be put back: {error}") from None
+        _put_back(protected)
+    finally:
+        try:
+            for one in objects:
+                one.end()
+        except OSError as error:
+            raise SandboxError(f"git's objects were changed, and could not be put back: {error}") from None
     return code
 
 

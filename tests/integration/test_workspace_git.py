@@ -144,6 +144,24 @@ async def test_commits_branches_and_packs_that_a_command_makes_last(folder: Path
     assert "five" not in said.rpartition("as before the command again")[2]
 
 
+@pytest.mark.fault("workspace: a command that changes git's folder where it is not `.git`, or that of a submodule")
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("place", ["elsewhere", ".git/modules/libs/one"])
+async def test_gits_folders_elsewhere_in_the_workspace_are_kept_as_well(
+    template: Path, folder: Path, place: str, tier: str
+) -> None:
+    own = folder / place
+    if place == "elsewhere":
+        git(folder, "init", "-q", "--separate-git-dir", place)
+    else:
+        shutil.copytree(template / ".git", own, symlinks=True)
+    kept = ("HEAD", "config", "hooks", "objects", "refs")  # the rest is for undo
+    before = {path: entry for path, entry in tree(own).items() if path.startswith(kept) and entry[1]}
+    attack = f"cd {place}; echo evil > config; echo evil > hooks/pre-commit; rm -rf objects/*; rm -r refs HEAD; true"
+    said = await ran(folder, tier, attack, f"mv {place.split('/')[-1]} g; mv .git/modules .git/m; true")
+    assert {path: tree(own).get(path) for path in before} == before, said
+
+
 @pytest.mark.fault("coding: a repository in which an object is missing after undo")
 def test_what_git_finds_missing_is_named(folder: Path) -> None:
     assert repository_faults(folder) == {}

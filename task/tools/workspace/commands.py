@@ -173,7 +173,7 @@ class Commands:
     def _policy(self, variables: Mapping[str, str], python: Path | None) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
         found = toolchains(root, os.environ, python)
-        objects = [folder / "objects" for folder in git_folders(root)]
+        objects = [folder / "objects" for folder in git_folders(root) if os.access(folder, os.W_OK)]
         with open("/proc/self/status") as status:
             umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
         return {

@@ -21,13 +21,15 @@ _PARTS_OF_A_REPOSITORY = frozenset({"head", "objects", "refs"})
 # Other systems' file names in which git sees its own: HFS+ ignores these characters, NTFS dots and spaces at the end.
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]|(?<![ .])[ .]+$|::?\\$.*$")
 SECONDS = 600.0
-MOST_BYTES = 64 << 20  # of a file with references
+MOST_BYTES = 64 << 20  # of packed references
 _NEUTRAL = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8"}
 # Nothing is started, and nothing believed that a command could have written beside the objects.
 _OPTIONS = """-c safe.directory=* -c core.fsmonitor=false -c core.hooksPath=/dev/null -c core.commitGraph=false
 -c core.multiPackIndex=false""".split()  # noqa: SIM905
 # Settings with names of people, branches and addresses; every other one may lead git to a file.
-_HARMLESS = re.compile(r"(user|branch|url|color|advice)\..*|(remote|submodule)\..*\.(url|fetch|push|branch)")
+_HARMLESS = re.compile(
+    r"(user|branch|url|color|advice)\..*|core\.excludesfile|(remote|submodule)\..*\.(url|fetch|push|branch)"
+)
 _BETWEEN_WORDS = re.compile(r"[\s'\"`=;|&<>(){}!$,]+")
 _OF_PATHS = ("path", "dir", "file")
 _WHERE = ("--git-dir", "--git-common-dir", "--show-toplevel")
@@ -151,7 +153,7 @@ def references(folder: Path, known: References | None = None) -> References:
                     content = known[path][1]
                 elif stat.S_ISREG(state.st_mode):
                     with open(os.open(name, _READING, dir_fd=handle), "rb") as file:
-                        content = file.read(MOST_BYTES)
+                        content = file.read(MOST_BYTES if path == "packed-refs" else 1024)
                 found[path] = stamp, content
     return found
 
