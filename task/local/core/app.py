@@ -311,7 +311,7 @@ def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
     raise Refusal(401, "Unknown api key" if key else "Bad Authorization header")
 
 
-class BoundedConnection(web_protocol.RequestHandler):
+class CoreConnection(web_protocol.RequestHandler):
     """aiohttp's own, which bounds each line and their number, but answers with a 400 and a traceback in the log, and
     waits minutes for the end of a head."""
 
@@ -329,7 +329,7 @@ class BoundedConnection(web_protocol.RequestHandler):
         return response
 
 
-web_server.RequestHandler = BoundedConnection  # type: ignore[misc]  # aiohttp has no setting for the class
+web_server.RequestHandler = CoreConnection  # type: ignore[misc]  # aiohttp has no setting for the class
 
 
 def serve(settings: CoreSettings) -> None:
