@@ -1,14 +1,13 @@
 """Read which parts of a Markdown text are code for every renderer, piece by piece."""
 
 import re
-from collections.abc import Container
 
 LONGEST = 2_000  # characters that are held back at most until a construct is complete
-PATIENCE = 20_000  # characters that are looked at again at most, beside those that each character allows
+EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for each character, and once
 
 _LINE_END = re.compile(r"\r\n|[\n\r]")
 _WORDS = re.compile(r" *+[^\W\d_]")
-_HEAD = re.compile(r"(?:[ \t>\ufeff]|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])|\[\^[^\]\n\r]*+\]:)*+")
+_HEAD = re.compile(r"(?:[ \t>\ufeff]|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])|\[\^(?:[^\]\\\n\r]|\\.)*+\]:)*+")
 _TAG = re.compile(r"<(?![a-zA-Z][a-zA-Z0-9+.-]*+[:@])")
 _FENCE = re.compile(r"(`{3,}+(?![^\n\r]*`)|~{3,}+)[^\n\r]*+(?:\r\n|[\n\r])")
 _ITEM = re.compile(r"( *+)(?:[-*+]|1[.)]) {1,3}")  # what begins an item of a list in the middle of a paragraph, too
@@ -18,7 +17,7 @@ _FORMULA = re.compile(
     rf"(?:\$\$|\\\[)(?:{_TEX}++(?:\$\$|\\\])|[ \t]*+\n(?:{_TEX}*+\n)++(?:\$\$|\\\])[ \t]*+(?=\n))", re.IGNORECASE
 )
 _HEAD_SO_FAR = re.compile(
-    r"(?:\r|<[\w+.-]*+|[-*+]|\d{1,9}[.)]?|\[(?:\^[^\]\n\r]*+\]?)?|`++[^`\n\r]*+|~++[^\n\r]*+|\$|\\"
+    r"(?:\r|<[\w+.-]*+|[-*+]|\d{1,9}[.)]?|\[(?:\^(?:[^\]\\\n\r]|\\.)*+\\?\]?)?|`++[^`\n\r]*+|~++[^\n\r]*+|\$|\\"
     rf"|(?:\$\$|\\\[)(?:{_TEX}|\n)*+(?:\$\$?|\\\]?)?[ \t]*+)?\Z"
 )
 _CODE_LINE = re.compile(r"( *+)(`++|~*+)[ \t]*+")
@@ -45,8 +44,8 @@ class CodeReader:
         self._patience = PATIENCE
         self._decides: re.Pattern[str] | None = None  # what must come before the text that is held back is complete
         self._line_begins = True
-        self._fence: tuple[str, int] | None = None  # the mark and the column of the code that the text is in
-        self._columns: Container[int] = range(4)  # in which a fence behind spaces is certain
+        self._fence = ("", 0)  # the mark and the column of the code that the text is in
+        self._columns: range | tuple[int, ...] = range(4)  # in which a fence behind spaces is certain
         self._doubt = False  # whether code could have begun in a list or a quotation,
         self._lost = False  # or anywhere
         self._begin_paragraph()
@@ -77,11 +76,16 @@ class CodeReader:
             self._begin_paragraph()
             return line_end.end(), text[position : line_end.end()]
         self._line_begins, self._doubt = False, self._doubt and column > 0  # code in a list ends with it
-        if (fence := _FENCE.match(text, start)) and self._believes(head[0], columns):
-            self._fence, self._line_begins = (fence[1], column), True
-            self._begin_paragraph()
-            return fence.end(), text[position : fence.end()]
-        if (item := _ITEM.fullmatch(head[0])) and len(item[1]) in columns:
+        item, behind_spaces = _ITEM.fullmatch(head[0]), not head[0].strip(" ")
+        certain = len(item[1] if item else head[0]) in columns and (behind_spaces or item is not None)
+        if fence := _FENCE.match(text, start):
+            self._doubt = self._doubt or not certain
+            self._lost = self._lost or self._html or (self._doubt and behind_spaces and column <= 3)
+            if not (self._doubt or self._lost):
+                self._fence, self._line_begins = (fence[1], column), True
+                self._begin_paragraph()
+                return fence.end(), text[position : fence.end()]
+        if item and certain:
             self._columns = (*range(4), *range(column, column + 4))
         self._html = self._html or _TAG.match(text, start) is not None or "\ufeff" in head[0]
         self._table = self._table or text.startswith(("|", ":", "-"), start)
@@ -93,19 +97,8 @@ class CodeReader:
             return None
         return formula.end(), text[position : formula.end()]
 
-    def _believes(self, head: str, columns: Container[int]) -> bool:
-        # Whether every renderer sees code from a fence on that stands behind this beginning of its line.
-        behind_spaces = not head.strip(" ")
-        item = _ITEM.fullmatch(head)
-        certain = len(item[1] if item else head) in columns and (behind_spaces or item is not None)
-        self._doubt = self._doubt or not certain
-        # In a list or a quotation, code ends with it.
-        self._lost = self._lost or self._html or (self._doubt and behind_spaces and len(head) <= 3)
-        return not (self._doubt or self._lost)
-
     def _code(self, text: str, position: int, last: bool) -> tuple[int, str] | None:
         # The line that closes the code, or the lines up to the next that might; None: it may have ended before.
-        assert self._fence is not None
         mark, column = self._fence
         line = _CODE_LINE.match(text, position) if self._line_begins else None
         if line is not None:
@@ -116,17 +109,16 @@ class CodeReader:
             complete = end == len(text) or text[end] in "\n\r"
             closes = complete and line[2].startswith(mark)
             if closes and not waits and (indented == column or (not column and indented <= 3)):
-                self._fence = None
+                self._fence = ("", 0)
                 return end, text[position:end]
             outside = indented < column and not (complete and not line[2])
             if waits or outside or (column and closes and indented <= column + 3):
-                self._fence, self._lost, self._html = None, True, True
+                self._fence, self._lost, self._html = ("", 0), True, True
                 return None
         found = (_LINE_END if column else _MAY_CLOSE).search(text, position)
         self._line_begins, end = found is not None, found.end() if found else len(text)
         slot = None if found or last else _SLOT_SO_FAR.search(text, max(position, end - 14))
-        end = slot.start() if slot else end
-        return end, text[position:end]
+        return (slot.start(), text[position : slot.start()]) if slot else (end, text[position:end])
 
     def _backquotes(self, text: str, start: int, last: bool) -> tuple[int, str]:
         # Code that ends on its line, or backquotes that might be the beginning or the end of some.
@@ -141,7 +133,7 @@ class CodeReader:
                 rest = _NO_TABLE.match(text, code.end())
                 waits = rest is None or rest.end() == len(text)
                 code = None if self._table or rest is None else code
-            elif code and self._formula and _DOLLARS.search(code[0]):
+            if code and self._formula and _DOLLARS.search(code[0]):
                 code = None
         if (waits or (code and code.end() == len(text))) and self._may_wait(text, start, last):
             return start, ""

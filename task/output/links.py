@@ -20,25 +20,21 @@ _NAMES = (
     r"(?:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-6r]|i|img|ins|kbd"
     r"|li|mark|ol|p|q|ruby|rp|rt|s|samp|small|span|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|u|ul|var|wbr)"
 )
-_TEXT = r"[^%s<>`\x00-\x1f]*+"  # a backquote could be the end of code that begins before the tag
-_URL = r"(?:[^%s&<>`\x00-\x1f]|&amp;|&[\w-]++=)*+"  # no entity that becomes another character
-_ATTRIBUTE = "|".join(
-    rf"(?:href|src)={quote}{_URL % quote}{quote}|(?:alt|title)={quote}{_TEXT % quote}{quote}"
-    rf"|(?:align|dir|rel|target)={quote}[a-z_ ]*+{quote}"
-    rf"|(?:colspan|height|rowspan|start|value|width)={quote}\d{{1,3}}%?{quote}"
-    for quote in "\"'"
-)
-_TAG = re.compile(rf"<(?:/{_NAMES} *+|{_NAMES}((?: ++(?:open|{_ATTRIBUTE}))*+) *+/?)>", re.IGNORECASE)
-TAG_SO_FAR = re.compile(rf"</?(?:[a-z]*+|{_NAMES}(?: [^<>`\x00-\x1f]*+)?/?)\Z", re.IGNORECASE)
+# No entity that becomes another character, and no backquote: it could be the end of code that begins before the tag.
+_VALUES = "|".join(rf"{quote}(?:[^{quote}&<>`\x00-\x1f]|&amp;|&[\w-]++=)*+{quote}" for quote in "\"'")
+_ATTRIBUTES = r"href|src|alt|title|align|dir|rel|target|colspan|rowspan|start|value|width|height"
+_ATTRIBUTE = rf" ++(?:open|(?:{_ATTRIBUTES})=(?:{_VALUES}))"
+_TAG = re.compile(rf"<(?:/{_NAMES} *+|{_NAMES}((?:{_ATTRIBUTE})*+) *+/?)>", re.IGNORECASE)
 _ADDRESSES = re.compile(r" (href|src)=(?:\"([^\"]*+)\"|'([^']*+)')", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp)[;,]", re.IGNORECASE)
-_HARMLESS = frozenset({"mailto", "tel", "sms"})
-_ACTIVE = frozenset({"javascript", "vbscript"})
+_HARMLESS, _ACTIVE = frozenset({"mailto", "tel", "sms"}), frozenset({"javascript", "vbscript", "data"})
 
 _ENTITY = re.compile(r"&(?=#|\w+;)")
 _MARK = re.compile(r"\\?:\\?/\\?/")
 
 Use = Literal["load", "follow"]
+Tag = tuple[int, list[tuple[str, Use]]]
+_USES: dict[str, Use] = {"href": "follow", "src": "load"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +58,17 @@ class Suspicion:
         if absolute is None and "://" not in url:
             return False
         scheme = (absolute[1] or "").lower() if absolute else ""
-        if scheme in _ACTIVE or scheme == "data":
+        if scheme in _ACTIVE:
             return _PICTURE.match(url) is None
         host: str | None = None
         with suppress(ValueError):  # no host can be read from it
             host = urlsplit(url.replace("\\", "/")).hostname or ""
         trusted = host is not None and any(fnmatchcase(host, pattern) for pattern in self.hosts)
-        if scheme in _HARMLESS or trusted:
-            return False
-        return (use == "load" or self.tainted()) and not self.knows(url)
+        suspect = scheme not in _HARMLESS and not trusted and (use == "load" or self.tainted())
+        return suspect and not self.knows(url)
 
 
-def tag_at(text: str, start: int, end: int) -> tuple[int, list[tuple[str, Use]]] | None:
+def tag_at(text: str, start: int, end: int) -> Tag | None:
     """The length of the HTML tag that begins at `start`, and the URLs in its attributes with their uses.
 
     None: it is not a tag that may be shown, or does not end before `end`.
@@ -81,10 +76,10 @@ def tag_at(text: str, start: int, end: int) -> tuple[int, list[tuple[str, Use]]]
     tag = _TAG.match(text, start, end)
     if tag is None:
         return None
-    urls: list[tuple[str, Use]] = []
-    for name, *values in _ADDRESSES.findall(tag[1] or ""):
-        use: Use = "follow" if name.lower() == "href" else "load"
-        urls.append((_as_browsers_read(html.unescape("".join(values))), use))
+    found = _ADDRESSES.findall(tag[1] or "")
+    urls: list[tuple[str, Use]] = [
+        (_as_browsers_read(html.unescape(a or b)), _USES[name.lower()]) for name, a, b in found
+    ]
     return tag.end() - start, urls
 
 

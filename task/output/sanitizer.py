@@ -5,26 +5,22 @@ import re
 from typing import ClassVar
 from urllib.parse import quote
 
-from task.output.code import LONGEST, SLOT, CodeReader
-from task.output.links import TAG_SO_FAR, Suspicion, decoded, defused, inert, tag_at
-
-EFFORT = 8  # characters that are looked at again at most, for each character
+from task.output.code import EFFORT, LONGEST, SLOT, CodeReader
+from task.output.links import Suspicion, Tag, decoded, defused, inert, tag_at
 
 # Possessive quantifiers (`*+`) in all of these: no text makes a match go back. Every spot begins with a character of
 # its own, so that the search skips all others.
 _SPOT = re.compile(
-    r"\n|\r\n?+|!\[|\]\(|\]\[|\[\^|\]:(?=[ \t]*+(?:[\n\r][ \t]*+)?+(?:[<\\/&a-zA-Z]|\Z))|<(?=[a-zA-Z/!?])|``*+|~~~++"
-    r"|\$\$*+|&(?=[#a-zA-Z])|:\\?/\\?/|w[wW]{0,2}\\?\.|W[wW]{0,2}\\?\.|\\(?:<(?=[a-zA-Z/!?])|`++|:\\?/\\?/|[()\[\]])"
+    r"\n|\r\n?+|!\[|\]\(|\]\[|\[\^|\]:|<(?=[a-zA-Z/!?])|``*+"
+    r"|\$\$*+|&#?+[a-zA-Z0-9]{1,31}+;?+|:\\?/\\?/|w[wW]{0,2}\\?\.|W[wW]{0,2}\\?\.|\\(?:<(?=[a-zA-Z/!?])|`++|:\\?/\\?/|[()\[\]])"
 )
 _SCHEME = re.compile(r"(?<![a-zA-Z0-9+.-])[a-zA-Z][a-zA-Z0-9+.-]*+\Z")
-_UNDECIDED = re.compile(r"(?:[!\]\[<$&]|~~?|\\?:\\?(?:/\\?)?|\\|(?<![a-zA-Z0-9])[wW]{1,3}\\?)\Z")
+_UNDECIDED = re.compile(r"(?:[!\]\[<$]|&#?|\\?:\\?(?:/\\?)?|\\|(?<![a-zA-Z0-9])[wW]{1,3}\\?)\Z")
 _LONGEST_SCHEME, _UNDECIDED_CHARS = 40, 6
 _DECIDING = re.compile(r"[\s<>()\[\]`~]")  # one of these completes what has been waiting for long
 _SHORT = 64
 # What ends an address or a label: backquotes before it belong to it.
 _WORD_END, _LABEL_END = re.compile(r"[\s<]"), re.compile(r"\](?!\[)")
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
-_ENTITY_SO_FAR = re.compile(r"&#?[a-zA-Z0-9]{0,31}\Z")
 # No text in which something else than a bracket could end it: code, a tag, a formula.
 _IMAGE_TEXT = re.compile(r"!\[((?:[^\[\]\\`<$]++|\[[^\[\]\\`<$]*+\])*+)\]")
 _GAP = r"[ \t]*+(?:(?:\r\n|[\n\r])[ \t]*+)?+"
@@ -33,12 +29,16 @@ _DESTINATION = re.compile(
     rf"\({_GAP}(<[^<>\n\r\\]*+>|(?!<){_PART}(?:\({_PART}\){_PART})*+)"
     rf"(?:(?=[ \t\n\r]){_GAP}(?:\"[^\"\n\r\\]*+\"|'[^'\n\r\\]*+')?+{_GAP})?+\)"
 )
-_DEFINITION = re.compile(r"\]:[ \t]*+(?:[\n\r][ \t]*+)?+(<[^<>\n]*+>|[^\s<]\S*+)(\s|\Z)")
+# An address of a definition other than https://…, which is looked at as any in a text.
+_TARGET = re.compile(rf"\]:{_GAP}(?:[<\\&]|/[\\/]|[a-zA-Z][\w+.-]*+(?:[\\&]|:(?!//)))")
+_TARGET_SO_FAR = re.compile(rf"\]:{_GAP}(?:/|[a-zA-Z][\w+.-]*+(?::/?)?)?\Z")
+_OPEN = re.compile(r"\((?:[^()]++|\([^()]*+(?:\)|\Z))*+\Z")
 _PLAIN, _SAFE = re.compile(r"<([\w./:?=%+~#,@ ()-]*+)>"), "/:?=%+~#,@"
+_WWW = re.compile(r"(?<![a-zA-Z0-9])[wW]{3}")
 _ADDRESS_END = re.compile(r"[ \t\r\n<]|\]\(")
 _TRAILING = "?!.,:;*_~\"')]}|>`\u00a0\u202f"
 _AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\x00-\x20<>`]*+|[\w.+-]++@[\w.-]++)>")
-_AUTOLINK_SO_FAR = re.compile(r"<[\w.+-]*+(?:[:@][^\x00-\x20<>`]*+)?+\Z")
+_TAG_SO_FAR = re.compile(r"</?[\w.+-]*+(?:[:@ ][^\x00-\x1f<>`]*+)?+/?\Z")
 _LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*+\Z")
 _NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
 
@@ -54,13 +54,9 @@ class Defanger(CodeReader):
         super().__init__()
         self._suspicion = suspicion
         self._held = ""
+        self.quiet = False  # whether an unmarked piece can pass unchecked
         self._paused = False
         self._label = False  # whether the text so far ends with a link's label
-
-    @property
-    def quiet(self) -> bool:
-        """Whether an unmarked piece can pass unchecked."""
-        return not (self._held or self._line_begins or self._paused or self._swallows)
 
     def feed(self, piece: str, *, last: bool = False) -> str:
         """What may be shown now; with `last` nothing is held back."""
@@ -74,20 +70,22 @@ class Defanger(CodeReader):
             return ""
         self._decides = None
         self._patience += EFFORT * len(piece) - (held if held > _SHORT else 0)
-        return SLOT.sub("<< ", "".join(self._shown(text, last)))
+        shown = SLOT.sub("<< ", "".join(self._shown(text, last)))
+        self.quiet = not (self._held or self._line_begins or self._swallows)
+        return shown
 
     def pause(self) -> str:
         """The mark that is held back at the end of a sentence, if nothing else is."""
         if self._held not in (":", "!", "]", "[", "$"):
             return ""
-        mark, self._held, self._paused = self._held, "", True
+        mark, self._held, self._paused, self.quiet = self._held, "", True, False
         return mark
 
     def _shown(self, text: str, last: bool) -> list[str]:
         shown: list[str] = []
         position, self._tainted = 0, self._suspicion.tainted()
         while position < len(text):
-            decided = self._code(text, position, last) if self._fence else None
+            decided = self._code(text, position, last) if self._fence[0] else None
             if decided is None and self._line_begins:
                 decided = self._head(text, position, last)
             if decided is None:
@@ -97,7 +95,7 @@ class Defanger(CodeReader):
                     undecided = _UNDECIDED.search(text, max(position, start - _UNDECIDED_CHARS))
                     start = undecided.start() if undecided else start
                 elif (
-                    spot is not None and spot[0][-1] == "/" and self._suspicion.tainted()
+                    spot is not None and spot[0][-1] == "/" and self._tainted
                 ):  # the scheme of an address belongs to it
                     scheme = _SCHEME.search(text, max(position, start - _LONGEST_SCHEME), start)
                     start = scheme.start() if scheme else start
@@ -132,22 +130,17 @@ class Defanger(CodeReader):
                 return start, ""
             case "\n" | "\r":
                 self._line_begins = True
-            case "~":
-                self._doubt = True
             case "$" | "(" | ")" | "]":
                 self._formula = True
             case "[" | "^":
-                self._formula = self._formula or mark == "\\["
-                self._swallows = _LABEL_END
-            case "&":
+                self._formula, self._swallows = True, _LABEL_END
+            case _ if mark[0] == "&":
                 # A character written as a number or a name could form an address where none is visible.
-                found = _ENTITY.match(text, start)
-                if found is None:
-                    waits = not last and _ENTITY_SO_FAR.match(text, start)
-                    return (start, "") if waits else (start + 1, "&")
-                meant = html.unescape(found[0])
+                if mark[-1] != ";":
+                    return (start, "") if spot.end() == len(text) and not last else (spot.end(), mark)
+                meant = html.unescape(mark)
                 hides = meant.isascii() and (meant.isalnum() or meant in ":/.\\") and self._tainted
-                return found.end(), f"&amp;{found[0][1:]}" if hides else found[0]
+                return spot.end(), f"&amp;{mark[1:]}" if hides else mark
             case _:
                 self._swallows = _WORD_END
                 return self._bare(text, start, spot, last) if self._tainted else (spot.end(), mark)
@@ -156,13 +149,10 @@ class Defanger(CodeReader):
 
     def _image(self, text: str, start: int, last: bool) -> tuple[int, str]:
         found = _IMAGE_TEXT.match(text, start, start + LONGEST)
-        if found is None or (found.end() == len(text) and not last):
-            return (start, "") if self._may_wait(text, start, last) else (start + 2, "!\\[")
-        if text[found.end() : found.end() + 1] != "(":
-            return start + 2, "!\\["  # a picture whose address is elsewhere
-        destination = _DESTINATION.match(text, found.end(), start + LONGEST)
-        if destination is None:
-            return (start, "") if self._target_waits(text, start, found.end(), last) else (start + 2, "!\\[")
+        destination = _DESTINATION.match(text, found.end(), start + LONGEST) if found else None
+        if found is None or destination is None:  # an address that is elsewhere, or not there yet
+            waits = found is None or found.end() == len(text) or _OPEN.match(text, found.end())
+            return (start, "") if waits and self._may_wait(text, start, last) else (start + 2, "!\\[")
         url = decoded(destination[1])
         self._unpaired = self._unpaired or "`" in destination[0]
         if not self._suspicion.harmful(url, "load"):
@@ -174,7 +164,8 @@ class Defanger(CodeReader):
     def _link(self, text: str, start: int, last: bool) -> tuple[int, str]:
         destination = _DESTINATION.match(text, start + 1, start + LONGEST)
         if destination is None:  # not a link in any dialect, or not yet
-            return (start, "") if self._target_waits(text, start, start + 1, last) else (start + 2, "] (")
+            waits = _OPEN.match(text, start + 1) and self._may_wait(text, start, last)
+            return (start, "") if waits else (start + 2, "] (")
         url, end = decoded(destination[1]), destination.end()
         if self._suspicion.harmful(url, "follow"):
             return end, f"] ({inert(url)})"
@@ -186,41 +177,27 @@ class Defanger(CodeReader):
         whole = self._label and "://" in url and "<" not in destination[0]
         return (end, text[start:end]) if whole else (start + 2, "](")
 
-    def _target_waits(self, text: str, start: int, parenthesis: int, last: bool) -> bool:
-        return text.count("(", parenthesis) > text.count(")", parenthesis) and self._may_wait(text, start, last)
-
     def _reference(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        found = _DEFINITION.match(text, start, start + LONGEST) if self._patience > 0 else None
-        self._patience -= (found.end() if found else min(len(text), start + LONGEST)) - start
-        if (found is None or not found[2]) and self._may_wait(text, start, last, lines=2):
+        begun = _TARGET_SO_FAR.match(text, start)
+        if begun and self._may_wait(text, start, last, lines=2):
             return start, ""
-        if found is None or (not found[2] and not last):
-            return start + 2, "]:" if last else "] :"
-        url = decoded(found[1])
-        return (found.end(1), f"] : {inert(url)}") if self._suspicion.harmful(url, "follow") else (start + 2, "]:")
+        return start + 2, "] :" if _TARGET.match(text, start) or (begun and not last) else "]:"
 
     def _tag(self, text: str, start: int, last: bool) -> tuple[int, str]:
         angle = start + (text[start] == "\\")
-        if not self._html and (link := _AUTOLINK.match(text, angle, angle + LONGEST)):
-            harmful, length = self._suspicion.harmful(link[1], "follow"), 1
-        elif tag := tag_at(text, angle, angle + LONGEST):
-            harmful, length = any(self._suspicion.harmful(url, use) for url, use in tag[1]), tag[0]
-        else:
-            begun = TAG_SO_FAR.match(text, angle) or _AUTOLINK_SO_FAR.match(text, angle)
-            if begun and self._may_wait(text, start, last):
-                return start, ""
-            harmful, length = True, 1
-        if harmful:  # as an entity, or so that it reads well in code and formulas, too
+        link = None if self._html else _AUTOLINK.match(text, angle, angle + LONGEST)
+        tag: Tag | None = (1, [(link[1], "follow")]) if link else tag_at(text, angle, angle + LONGEST)
+        if tag is None and _TAG_SO_FAR.match(text, angle) and self._may_wait(text, start, last):
+            return start, ""
+        if tag is None or any(self._suspicion.harmful(url, use) for url, use in tag[1]):
+            # As an entity, or so that it reads well in code and formulas, too.
             return angle + 1, "< " if self._formula or self._unpaired or self._doubt or self._lost else "&lt;"
-        return angle + length, text[start : angle + length]
+        return angle + tag[0], text[start : angle + tag[0]]
 
     def _bare(self, text: str, start: int, spot: re.Match[str], last: bool) -> tuple[int, str]:
-        if spot[0][-1] == ".":
-            letters = len(spot[0].rstrip("\\."))
-            before = text[spot.start() - 1 : spot.start()]
-            # At the start of a piece it may have started in the piece before.
-            if spot.start() > 0 and (letters < 3 or (before.isascii() and before.isalnum())):
-                return spot.end(), spot[0]
+        # At the start of a piece it may have started in the piece before.
+        if spot[0][-1] == "." and start > 0 and _WWW.match(text, start) is None:
+            return spot.end(), spot[0]
         stop = _ADDRESS_END.search(text, spot.end())
         if stop is None and self._may_wait(text, start, last):
             return start, ""

@@ -169,12 +169,10 @@ class DefangedStage(ForwardingStage):
     def __init__(self, stage: StageSink, suspicion: Suspicion) -> None:
         super().__init__(stage)
         self._suspicion = suspicion
-        self._content: _Filter | None = None
+        self._content = _Filter(self._append_what_fits, suspicion)
         self._left = STAGE_BYTES
 
     def append_content(self, content: str) -> None:
-        if self._content is None:
-            self._content = _Filter(self._append_what_fits, self._suspicion)
         self._content.append(content)
 
     def _append_what_fits(self, content: str) -> None:
@@ -193,8 +191,7 @@ class DefangedStage(ForwardingStage):
         return DefangedStage(self._sink.create_stage(shown), self._suspicion)
 
     def close(self, status: Any = StageStatus.COMPLETED) -> None:
-        if self._content is not None:
-            self._content.close()
+        self._content.close()
         self._sink.close(status)
 
 
