@@ -218,10 +218,9 @@ def repository_faults(workspace: Path) -> dict[str, str]:
     """By git's folders in the workspace: what git finds missing in their repositories."""
     found = dict[str, str]()
     for folder in git_folders(workspace):
-        if (folder / "objects").is_dir():
-            done = git(workspace, f"--git-dir={folder}", *FSCK)
-            if done.returncode:
-                found[str(folder.relative_to(workspace))] = os.fsdecode(done.stderr + done.stdout)[:200].strip()
+        done = git(workspace, f"--git-dir={folder}", *FSCK)
+        if done.returncode and (folder / "objects").is_dir():
+            found[str(folder.relative_to(workspace))] = os.fsdecode(done.stderr + done.stdout)[:200].strip()
     return found
 
 

@@ -89,7 +89,7 @@ class Commands:
         self._unsafe = unsafe
         self._gated = gated
         self._sandbox = sandbox
-        self._references: dict[Path, References] = {}  # as the last command found them
+        self._references: dict[Path, References] = {}  # as the latest command found them
 
     @property
     def sandbox(self) -> Sandbox:
@@ -137,11 +137,8 @@ class Commands:
         if missing := self.available:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
         root, kept_bytes = self.workspace.path, output_bytes or self._limits.output_bytes
-        before = await asyncio.to_thread(
-            lambda: {folder: references(folder, self._references.get(folder)) for folder in git_folders(root)}
-        )
-        self._references = before
         policy = await asyncio.to_thread(self._policy, variables or {}, python)
+        before = self._references
         policy |= {"tier": sandbox.tier, **(changes or {})}
         try:
             done = await launched(policy, words, seconds or self._limits.seconds, kept_bytes)
@@ -173,7 +170,8 @@ class Commands:
     def _policy(self, variables: Mapping[str, str], python: Path | None) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
         found = toolchains(root, os.environ, python)
-        objects = [folder / "objects" for folder in git_folders(root) if os.access(folder, os.W_OK)]
+        self._references = {folder: references(folder, self._references.get(folder)) for folder in git_folders(root)}
+        objects = [folder / "objects" for folder in self._references if os.access(folder, os.W_OK)]
         with open("/proc/self/status") as status:
             umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
         return {
