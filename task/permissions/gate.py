@@ -185,16 +185,17 @@ class PolicyGate:
         return Allowed(found.describe(), card)
 
     def _question(self, facts: CallFacts, rule: Rule | None) -> str:
-        script = facts.script
         if rule is None:
+            script = facts.script
             return "no rule allows it" if script.plain else f"it is not a plain line ({script.why}). {ADVICE}"
         if rule.action == "ask":
             return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
             return "this conversation asks before every call that writes, executes or contacts a server"
-        unread = facts.unread or not script.plain or "runs" in map(kind_of, script.commands)
-        if unread and not rule.command and self.policy.restricts_commands(facts):
-            return "a rule denies commands, and what this line runs is not known"
+        if not rule.command and self.policy.restricts_commands(facts):
+            script = facts.script
+            if facts.unread or not script.plain or "runs" in map(kind_of, script.commands):
+                return "a rule denies commands, and what this line runs is not known"
         return "" if rule.trusted else exposure(facts)
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
@@ -232,8 +233,9 @@ def digest(tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: W
 def exposure(facts: CallFacts) -> str:
     """Why the call is dangerous while text from outside is in the conversation; empty if it is not."""
     effects = facts.effects
-    runs = facts.command or facts.unread
-    if not (effects & {Effect.WRITE, Effect.NETWORK} or runs) or not facts.request.context.tainted:
+    if not facts.request.context.tainted:
+        return ""
+    if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command or facts.unread):
         return ""
     if facts.confined:
         return ""  # nothing can leave the workspace, so an address in a file or command cannot leave this machine
