@@ -89,7 +89,8 @@ async def take_turn(
             outcome = RunOutcome("cancelled", interrupted(messages[base:]), Usage())
         except Exception as error:
             outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
-        added = _as_shown(view.over([*messages[:base], *outcome.added]), base, profile.link_hosts)
+        messages[base:] = outcome.added
+        added = _as_shown(view, base, profile.link_hosts)
         outcome = replace(outcome, added=added, grants=tuple(approvals.grants.lasting()))
         measured.status = outcome.status
         if outcome.error is not None:

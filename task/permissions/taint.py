@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
@@ -66,18 +66,10 @@ def urls_in(arguments: Any, *, fetched: bool = True) -> Iterator[str]:
         elif (marked and _BEGINS.match(text)) or (_NAMES.search(name) and text.strip()):
             yield text
         elif marked:
-            yield from urls_of_text(text, quoted=not fetched)
-
-
-def urls_of_text(text: str, *, quoted: bool = True) -> Iterator[str]:
-    """The absolute URLs and DIAL files in prose; `quoted`: a quotation mark before a URL ends it where it closes."""
-    if ":" in text:
-        for found in _IN_TEXT.finditer(text):
-            url = found[0]
-            closing = _CLOSING.get(text[found.start() - 1 : found.start()], "") if quoted else ""
-            yield (url.partition(closing)[0] if closing else url).rstrip(_TRAILING)
-    if "files/" in text or "metadata/" in text:
-        yield from (found[0] for found in _DIAL_FILE_IN_TEXT.finditer(text))
+            for found in _IN_TEXT.finditer(text):
+                closing = "" if fetched else _CLOSING.get(text[found.start() - 1 : found.start()], "")
+                yield (found[0].partition(closing)[0] if closing else found[0]).rstrip(_TRAILING)
+            yield from (found[0] for found in _DIAL_FILE_IN_TEXT.finditer(text))
 
 
 def is_dial_file(url: str) -> bool:
@@ -159,7 +151,6 @@ class ContextView:
     def __init__(self, messages: Sequence[Message] = (), origins: Mapping[str, Origin] | None = None) -> None:
         self.messages = messages
         self._origins = origins or {}
-        self._texts: dict[str, set[str]] = {}
         self._clean = 0  # messages at the beginning of which none is from outside
         self._read = 0  # messages whose addresses are known
         self._places: dict[str, list[int]] = {}  # of messages of the user and results from outside
@@ -185,12 +176,6 @@ class ContextView:
         """Whether text from outside is in the conversation, apart from the results of `tool`."""
         names = names_of(tool)
         return any(self._foreign(message) for message in self.messages if message.name not in names)
-
-    def over(self, messages: Sequence[Message]) -> Self:
-        """The view of another conversation of the same tools; a text that both have is not read again."""
-        other = type(self)(messages, self._origins)
-        other._texts = self._texts
-        return other
 
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
@@ -239,9 +224,7 @@ class ContextView:
         outside = message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE
         if message.role is Role.USER or (outside and self._is_sourced(place)):
             text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0]
-            if text not in self._texts:
-                self._texts[text] = addresses_in(text)
-            for address in self._texts[text]:
+            for address in addresses_in(text):
                 self._places.setdefault(address, []).append(place)
         self._read += 1
 

@@ -33,7 +33,7 @@ from task.output.sanitizer import Defanger
 from task.permissions.hosts import host_of, is_address, words_of
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
-from task.permissions.taint import addresses_in, is_plain, urls_in, urls_of_text
+from task.permissions.taint import addresses_in, is_plain, urls_in
 from task.settings.document import parsed
 from task.tools.calculator.calculator_tool import CalculationError, evaluate
 from tests.support.gating import RUNS, facts
@@ -168,7 +168,7 @@ def _mcp(answer: Any) -> object:
 
 
 def _addresses(text: str) -> object:
-    found = [*urls_of_text(text), *urls_in({"url": text, "query": text})]
+    found = list(urls_in({"url": text, "query": text}))
     return [host_of(text), is_plain(text), addresses_in(text), [*map(host_of, found)], *map(is_address, words_of(text))]
 
 

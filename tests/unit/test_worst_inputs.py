@@ -18,7 +18,7 @@ from task.permissions.arguments import addresses, command_lines, sent_length
 from task.permissions.facts import _is_number
 from task.permissions.hosts import is_address, normalised
 from task.permissions.icerc import Brief, _numbers
-from task.permissions.taint import addresses_in, folded, is_plain, urls_of_text
+from task.permissions.taint import addresses_in, folded, is_plain, urls_in
 from task.search.answers import _parted, _renumbered, literal, markers, statements, without_markers
 from task.tools.py_interpreter.execution import Execution, outcome
 from tests.benchmarks.figures import slowness
@@ -48,8 +48,8 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "brief, headings": (Brief.read, "", "intent ", ""),
     "numbers": (_numbers, "", "1,", "a"),
     "amount": (_is_number, "", "1'", "x"),
-    "URLs, schemes": (lambda text: list(urls_of_text(text)), "", "a+", "://"),
-    "URLs, many": (lambda text: list(urls_of_text(text)), "", "'a://", ""),
+    "URLs, schemes": (lambda text: list(urls_in({"a": text})), "", "a+", "://"),
+    "URLs, many": (lambda text: list(urls_in({"a": text})), "", "'a://", ""),
     "plain URL": (is_plain, "https://", "a.", "/ "),
     "spellings": (folded, "", "%2525&amp;amp;xn--", "\u200b"),
     "addresses, schemes": (addresses_in, "", "http://", ""),
