@@ -59,13 +59,13 @@ def _use(compiled: re.Pattern[str], method: str) -> Callable[[str], object]:
     return getattr(compiled, method) if method else lambda text: sum(1 for _ in compiled.finditer(text))
 
 
-def _compiled(value: Any) -> list[re.Pattern[str]]:
+def _compiled(value: Any) -> list[re.Pattern[str]]:  # and not the few of bytes
     held: Sequence[Any] = [value]
     if isinstance(value, Mapping):
         held = list(value.values())
     elif isinstance(value, list | tuple):
         held = value
-    return [one for one in held if isinstance(one, re.Pattern)]
+    return [one for one in held if isinstance(one, re.Pattern) and isinstance(one.pattern, str)]
 
 
 def _loops(nodes: Any, before: str) -> Iterator[tuple[str, str]]:
