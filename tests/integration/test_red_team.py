@@ -23,8 +23,9 @@ SAMPLE = (
     "workspace-laundered",
 )
 # Refused or taken out on any settings: the sandbox has no network, files come from Core only, charts are cleaned, and
-# the tools of a workspace reach neither what is outside it nor git's own files.
-HELD_BY_MORE_THAN_THE_GATE = 26 + 14
+# the tools of a workspace reach neither what is outside it nor git's own files; HTML in answers is a short list, and a
+# line that is not plain asks in a coding run.
+HELD_BY_MORE_THAN_THE_GATE = 26 + 14 + 2
 AT_ONCE = 3
 
 
