@@ -23,7 +23,7 @@ _SECONDS = 5.0
 
 def identity_of(request: Any) -> str:
     """Who sent the request: the agent, or a person through Core."""
-    user = getattr(request, "user", None)
+    user = request.scope.get("user") if request is not None else None
     return user.access_token.client_id if user else AGENT
 
 

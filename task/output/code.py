@@ -27,7 +27,7 @@ _RUN, _DECIDES = re.compile(r"\\?`++"), re.compile(r"[`\n\r]")
 _INLINE = re.compile(r"(`++)(?:[^`\n\r]++|(?!\1(?!`))`++)++\1(?!`)(?:(?<=[^`]`)|(?=[ \t\n.,;)]))")
 _DOLLARS = re.compile(r"\$|\\[()\[\]]")
 # In a table a bar ends a cell, in code too. A table has a line of bars and dashes behind its first one.
-_BAR = re.compile(r"(?<!\\)\||\\\\.*\|")
+_BAR = re.compile(r"(?<!\\)\|")
 _NO_TABLE = re.compile(r"[^\n\r]*+(?:(?:\r\n|[\n\r])(?:[ \t>]*+[\n\r]|[|:\- \t>]*+[^|:\- \t>\n\r])|\Z)")
 # DIAL Chat writes code and formulas in the place of these before it reads the Markdown.
 SLOT, _SLOT_SO_FAR = re.compile(r"<<(?=CODE_BLOCK_|LATEX_)"), re.compile(r"<(?:<[A-Z_]{0,11})?\Z")
@@ -129,7 +129,7 @@ class CodeReader:
             code = _INLINE.match(text, start, start + LONGEST)
             if code is None and _LINE_END.search(text, run.end()) is None:
                 waits, self._decides = True, _DECIDES
-            elif code and _BAR.search(code[0]):
+            elif code and (_BAR.search(code[0]) or -1 < code[0].find("\\\\") < code[0].rfind("|")):
                 rest = _NO_TABLE.match(text, code.end())
                 waits = rest is None or rest.end() == len(text)
                 code = None if self._table or rest is None else code

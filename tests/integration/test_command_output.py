@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp.server.mcpserver import MCPServer
 
 import task.cli
 from task.cli.checks import Check
@@ -31,6 +30,8 @@ def acting(text: str) -> set[str]:
 
 @pytest.mark.fault("command line: an MCP server whose names and descriptions hold commands for the terminal")
 async def test_tools_and_doctor_spell_out_a_servers_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    from mcp.server.mcpserver import MCPServer  # slow to import
+
     server = MCPServer("small", log_level="ERROR")
     server.add_tool(lambda: "x", name="look", description=f"Look {HOSTILE} there.")
     async with running_mcp_server(server) as url:

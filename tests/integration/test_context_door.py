@@ -48,7 +48,9 @@ def size(request: Received) -> int:
         ({"persona": "pope"}, "there is no persona 'pope'. There are: critic."),
     ],
 )
-def test_a_context_that_cannot_be_used_stops_the_start(tmp_path: Path, chosen: dict[str, str], says_so: str) -> None:
+async def test_a_context_that_cannot_be_used_stops_the_start(
+    tmp_path: Path, chosen: dict[str, str], says_so: str
+) -> None:
     named = {"definition_path": context(tmp_path), **chosen}
     with pytest.raises(SettingsError) as caught:
         create_app(Settings.model_validate({"context": named}))

@@ -59,7 +59,7 @@ async def test_marked_personal_data_never_reaches_model_or_caller(process: Proce
         ]
         seen = await peer.seen()
     assert [text if isinstance(text, str) else text["message"]["content"] for text in texts] == [
-        "Write to <EMAIL_ADDRESS>.", "Write to <EMAIL_ADDRESS>.", "Write to c@d.de.",
+        "Write to &lt;EMAIL_ADDRESS>.", "Write to &lt;EMAIL_ADDRESS>.", "Write to c@d.de.",
     ]  # fmt: skip
     assert [prompt[-1]["content"] for prompt in seen.prompts] == ["I am <EMAIL_ADDRESS>."] * 3
 
@@ -100,7 +100,7 @@ async def test_a_marked_message_of_dial_is_scrubbed_too(process: Process, tmp_pa
             ) as response,
         ):
             answered = (await response.json())["choices"][0]["message"]["content"]
-        assert answered == "Write to <EMAIL_ADDRESS>."
+        assert answered == "Write to &lt;EMAIL_ADDRESS>."
         assert (await peer.seen()).prompts[0][-1]["content"] == "I am <EMAIL_ADDRESS>."
 
 

@@ -27,7 +27,12 @@ from tests.support.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 TASK = f"{ROOT / 'task'}/"
 PEERS = (f"{ROOT / 'tests'}/", f"{TASK}local/", f"{TASK}server.py")  # the server warms up, and counts what waits
-PART_OF = {"app": "dial", "agent": "dial", "pictures": "turn"}  # files beside the rooms to which they belong
+PART_OF = {
+    "app": "dial",
+    "agent": "dial",
+    "pictures": "turn",
+    "shares": "store",
+}  # files beside the rooms to which they belong
 DATA = {"conversation", "errors"}
 MIDDLE = {
     "turn", "product", "loop", "llm", "tools", "permissions", "runs", "store", "telemetry", "core_client", "output",

@@ -11,7 +11,6 @@ from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic.alias_generators import to_camel
 
 from task.errors import SettingsError
-from task.settings.sources import merged
 
 KEY_VARIABLE = "DIAL_API_KEY"
 PUBLISHED_KEY = "dial_api_key"  # stands in DIAL's documentation and in shared configuration files: no secret
@@ -151,20 +150,28 @@ def load_config(
     Raises:
         SettingsError: a file cannot be read, or the whole is not a configuration.
     """
-    whole = dict(document or {})
+    merged = dict(document or {})
     for path in paths:
         try:
-            whole = merged(whole, {**json.loads(path.read_text("utf-8"))})
+            merged = _merged(merged, {**json.loads(path.read_text("utf-8"))})
         except (OSError, ValueError, TypeError) as error:
             reason = f"cannot be read as a JSON object: {error}. Correct it."
             raise SettingsError(f"Core's configuration {path} {reason}") from None
     try:
-        return CoreConfig.model_validate(fill_in(whole))
+        return CoreConfig.model_validate(fill_in(merged))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
         files = ", ".join(map(str, paths)) or "Core's configuration"
         raise SettingsError(f"{files}: {place or 'the document'}: {first['msg']}. Correct it.") from None
+
+
+def _merged(base: dict[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in update.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return result
 
 
 def expanded(value: Any, environment: Mapping[str, str], hosts: Mapping[str, str]) -> Any:
