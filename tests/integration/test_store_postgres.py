@@ -27,6 +27,7 @@ from task.permissions.gate import Grant
 from task.permissions.icerc import ICERC
 from task.runs.replay import divergence, replayed
 from task.runs.traces import TraceRecorder, TraceStart
+from task.shares import ON_BEHALF_OF
 from task.store.access import StoreOptions
 from task.store.database import CONNECTIONS, PostgresDatabase, open_database
 from task.store.records import Prompt, SessionFilter
@@ -192,7 +193,12 @@ async def test_a_process_whose_connections_are_all_taken_keeps_its_lease_and_its
         run = await store.runs.start(OWNER)
         queue = text("SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)")
         visit = partial(Connection.execute, statement=queue)
-        requests = [asyncio.create_task(store.database.read(visit)) for _ in range(CONNECTIONS)]
+
+        async def request(caller: str) -> None:
+            ON_BEHALF_OF.set(caller)
+            await store.database.read(visit)
+
+        requests = [asyncio.create_task(request(str(number))) for number in range(CONNECTIONS)]
         async with asyncio.timeout(30):
             while await observer.fetchval(WAITING) < CONNECTIONS - 1:
                 await asyncio.sleep(0.05)

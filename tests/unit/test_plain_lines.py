@@ -126,7 +126,9 @@ def test_of_a_line_with_marks_put_in_a_shell_runs_nothing_else_if_it_is_plain(
     for text in (mutated(choice, a_line(choice).text) for _ in range(3 * lines)):
         script = parsed(text)
         commands = [command.words for command in script.commands]
-        folder = f"{commands.pop(0)[1].removesuffix('/')}/" if commands[:1] and commands[0][0] == "cd" else ""
+        folder = ""
+        if commands and commands[0][:1] == ("cd",):
+            folder = f"{''.join(commands.pop(0)[1:2]).removesuffix('/')}/"  # a bare `cd` leads home: "/"
         if not script.plain or not commands or not _may_be_run(script, commands, folder):
             continue
         writes, reads = (
