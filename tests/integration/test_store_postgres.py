@@ -395,7 +395,7 @@ async def test_what_one_process_stores_is_the_others_too(pair: tuple[Store, Stor
     assert (await one.approvals.get(OWNER, asked.approval_id)).answer == Answer(False, "no")
     taken = await asyncio.gather(*(store.limits.take("key_1", 6) for store in pair * 6))
     assert taken.count(None) == 6
-    assert all(0 < wait <= 10 for wait in taken if wait is not None)
+    assert all(0 < wait < 11 for wait in taken if wait is not None)  # 10 s, each from when it came itself
     assert await one.limits.take("key_2", 6) is None
 
 
