@@ -40,15 +40,7 @@ _MAIN = "import sys; sys.path.append({source!r}); from task.embedding.server imp
 _SOURCE = str(Path(__file__).parents[2])
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How many of the texts are embedded."""
-
-    done: int
-    total: int
-
-
-Observer = Callable[[Progress], None]
+Observer = Callable[[int], None]  # receives how many of the texts are embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +106,7 @@ class Embedder:
         Raises:
             EmbeddingUnavailable: the model cannot be loaded, or the process dies twice.
         """
-        report = observer or (lambda progress: None)
+        report = observer or (lambda done: None)
         with queued("embedding"):
             answer = await self._answer(texts, report)
         return await asyncio.to_thread(_matrix, answer, len(texts))
@@ -153,7 +145,7 @@ class Embedder:
                     return frame
                 if frame.kind == "unavailable":
                     raise EmbeddingUnavailable(frame.body.decode(errors="replace"))
-                report(Progress(frame.facts["done"], frame.facts["total"]))
+                report(frame.facts["done"])
         except (ConnectionError, TimeoutError):
             if process is not None:
                 await asyncio.to_thread(self._end, process)

@@ -18,6 +18,7 @@ from task.errors import ToolError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from torch import Tensor
 
 Precision = Literal["auto", "float32", "bfloat16"]
 AGREEMENT = 0.999  # the least cosine between a vector in bfloat16 and the same in float32
@@ -169,12 +170,6 @@ def check(folder: Path) -> None:
                 f"The embedding model's file {name} is not the known one (its sha256 begins {found[:12]}, expected "
                 f"{expected[:12]}), so it is not loaded. {_HINT}"
             )
-
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
 
 
 class MiniLM:

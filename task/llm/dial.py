@@ -33,10 +33,10 @@ def core_headers(secret: str) -> dict[str, str]:
 class DialChatModel:
     """A deployment of the Core at `endpoint`, called with one caller's key or token and forwarded `headers`.
 
-    Without `profile` the deployment's name determines it.
+    Without `profile` the deployment's name determines it; without `session` each request opens one of its own.
     """
 
-    session: aiohttp.ClientSession
+    session: aiohttp.ClientSession | None
     endpoint: str
     name: str
     api_key: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -16,7 +15,7 @@ import orjson
 from task.errors import ProviderError
 from task.llm.dial import core_headers
 from task.llm.failures import CORE, MALFORMED, MODEL_SERVER, TIMEOUT
-from task.llm.transport import RETRIES, Retries, answer_bytes, new_session
+from task.llm.transport import RETRIES, Retries, answer_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,10 +67,9 @@ class EmbeddingsEndpoint:
 
         async def answer() -> bytes:
             content = bytearray()
-            opened = new_session() if self.session is None else nullcontext(self.session)
             try:
-                async with asyncio.timeout(self.seconds), opened as session:
-                    pieces = answer_bytes(session, self.url, orjson.dumps(asked), sent, _ONCE, self.server)
+                async with asyncio.timeout(self.seconds):
+                    pieces = answer_bytes(self.session, self.url, orjson.dumps(asked), sent, _ONCE, self.server)
                     async for piece in pieces:
                         content += piece
                         if len(content) > MAX_BYTES:

@@ -4,7 +4,7 @@ import asyncio
 import io
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
@@ -113,7 +113,7 @@ RETRIES = Retries()
 
 
 async def answer_bytes(
-    session: aiohttp.ClientSession,
+    session: aiohttp.ClientSession | None,
     url: str,
     body: bytes,
     headers: Mapping[str, str],
@@ -122,11 +122,17 @@ async def answer_bytes(
 ) -> AsyncGenerator[bytes]:
     """The bytes of the answer to a POST of JSON; closing or cancelling the generator closes the connection.
 
-    `url` is percent-encoded already, `headers` contain the key, `server` is what errors call the one at `url`.
+    `url` is percent-encoded already, `headers` contain the key, `server` is what errors call the one at `url`. Without
+    a session it opens one of its own.
 
     Raises:
         ProviderError: the provider could not be reached, refused, failed or broke off.
     """
+    if session is None:
+        async with new_session() as own, aclosing(answer_bytes(own, url, body, headers, retries, server)) as pieces:
+            async for piece in pieces:
+                yield piece
+        return
     try:
         response, piece = await retries.run(lambda: _open(session, url, body, headers))
         first_chunk()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from task.closing import together
 from task.core_client.models import Caller
-from task.embedding.client import Observer, Progress
+from task.embedding.client import Embedder, Observer
 from task.embedding.environment import State
 from task.embedding.model import EmbeddingUnavailable
 from task.errors import ProviderError
@@ -26,31 +26,6 @@ BATCH = 64
 AT_ONCE = 4  # requests for documents; a question has its own, so that it does not wait
 _REFUSED = (401, 403)
 _SPLIT = (400, 413, 422)  # how servers say that a request has too many texts
-
-
-class Embeddings(Protocol):
-    """A model that makes vectors; `model_name` distinguishes them from those of other models."""
-
-    @property
-    def model_name(self) -> str: ...
-
-    def state(self) -> State:
-        """Whether it can be used now."""
-        ...
-
-    async def start(self) -> None: ...
-
-    async def embed(
-        self, texts: Sequence[str], observer: Observer | None = None, caller: Caller | None = None
-    ) -> NDArray[np.float32]:
-        """One normalised row for each text; `caller` is whom the work is for.
-
-        Raises:
-            EmbeddingUnavailable: there are no vectors; the text gives the reason and what would help.
-        """
-        ...
-
-    async def close(self) -> None: ...
 
 
 class KeyRefused(EmbeddingUnavailable):
@@ -81,6 +56,11 @@ class RemoteEmbeddings:
     async def embed(
         self, texts: Sequence[str], observer: Observer | None = None, caller: Caller | None = None
     ) -> NDArray[np.float32]:
+        """One normalised row for each text; `caller` is whom the work is for.
+
+        Raises:
+            EmbeddingUnavailable: there are no vectors; the text gives the reason and what would help.
+        """
         import numpy as np
 
         with queued("embedding"):
@@ -107,7 +87,7 @@ class RemoteEmbeddings:
                 rows = await self._fetched(part, caller)
             done += len(part)
             if observer is not None:
-                observer(Progress(done, len(texts)))
+                observer(done)
             return rows
 
         found = await together(work(texts[start : start + size]) for start in range(0, len(texts), size))
@@ -132,6 +112,9 @@ class RemoteEmbeddings:
         if caller is not None and answer.tokens:
             caller.spend(Usage(prompt_tokens=answer.tokens), self._endpoint.name)
         return [answer.rows]
+
+
+Embeddings = Embedder | RemoteEmbeddings
 
 
 def _unavailable(error: ProviderError, name: str) -> EmbeddingUnavailable:

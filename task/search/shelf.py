@@ -7,7 +7,7 @@ import hashlib
 import json
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from cachetools import TTLCache
 
 from task.core_client.files import FileInfo
 from task.core_client.models import Caller
-from task.embedding.client import Progress
+from task.embedding.client import Observer
 from task.embedding.model import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings, KeyRefused
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 MAX_CHUNKS = 20_000
 MAX_BYTES = 256 * 2**20
 _PLACE_BYTES = 400  # of a chunk's place beside its text
-Observer = Callable[[Progress], None]
 
 
 class IndexedChunks(list[str]):
@@ -158,9 +157,9 @@ class Shelf:
             return opened.index
         own, listening = False, [observer]
 
-        def publish(news: Progress) -> None:
+        def publish(done: int) -> None:
             for listener in listening:
-                listener(news)
+                listener(done)
 
         def start() -> Coroutine[Any, Any, DocumentIndex]:
             nonlocal own

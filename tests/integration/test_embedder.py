@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task.embedding.client import Embedder, EmbedderOptions, Progress
+from task.embedding.client import Embedder, EmbedderOptions
 from task.embedding.environment import FOLDER
 from task.embedding.model import EmbeddingUnavailable, check
 
@@ -53,9 +53,9 @@ async def test_half_a_surrogate_pair_does_not_affect_other_texts(embedding_dir: 
 
 
 async def test_a_question_does_not_wait_for_a_document(embedding_dir: Path) -> None:
-    embedder, seen = Embedder(embedding_dir), list[Progress]()
+    embedder, seen = Embedder(embedding_dir), list[int]()
     document = asyncio.create_task(embedder.embed([f"{ANSWER * 8} {n}" for n in range(300)], seen.append))
-    while not any(progress.done for progress in seen):
+    while not any(seen):
         await asyncio.sleep(0.005)
     async with asyncio.timeout(20):
         await embedder.embed([QUESTION])
@@ -73,7 +73,7 @@ async def test_agents_of_one_host_share_the_process(embedding_dir: Path) -> None
 
 @pytest.mark.fault("search in documents: the embedding process killed")
 async def test_a_killed_process_is_restarted_without_a_failure(tmp_path: Path) -> None:
-    seen = list[Progress]()
+    seen = list[int]()
     async with own_embedder(tmp_path, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION, ANSWER], seen.append))
         others = [asyncio.create_task(embedder.embed([f"{OTHER} {number}"])) for number in range(20)]
@@ -92,7 +92,7 @@ async def test_a_killed_process_is_restarted_without_a_failure(tmp_path: Path) -
 @pytest.mark.fault("search in documents: the embedding process hangs")
 @pytest.mark.system
 async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
-    seen = list[Progress]()
+    seen = list[int]()
     # This depends on the wall clock and cannot be strict: the new process reports nothing while a library that it
     # loads holds the interpreter, which takes seconds on a busy machine.
     async with own_embedder(tmp_path, silence=10, model="") as embedder:

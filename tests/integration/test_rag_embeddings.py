@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from task.cli.app import app
 from task.cli.doctor import results
-from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.errors import SettingsError
 from task.llm.base import Usage
@@ -68,13 +67,13 @@ async def test_vectors_are_ordered_by_their_index_as_numbers_or_base64(as_base64
 
 
 async def test_a_document_goes_in_batches_few_at_a_time_and_reports_progress() -> None:
-    news: list[Progress] = []
+    news: list[int] = []
     async with embeddings_peer() as found:
         rows = await of(found, batch=5).embed(TEXTS, news.append)
     assert np.allclose(rows, expected(TEXTS), atol=1e-6)
     assert max(found.batches) == 5
     assert found.busiest <= 4
-    assert news[-1] == Progress(len(TEXTS), len(TEXTS))
+    assert news[-1] == len(TEXTS)
 
 
 @pytest.mark.fault("search in documents: more texts than an embeddings server takes at once")

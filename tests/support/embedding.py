@@ -1,13 +1,13 @@
 """Vectors without a model: texts that share words are close to each other."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from task.embedding.client import Embedder, Progress
+from task.embedding.client import Embedder, Observer
 from task.search.ranking import tokens
 
 DIMENSIONS = 64
@@ -28,7 +28,7 @@ class WordVectors(Embedder):
         self.gate.set()
 
     async def embed(
-        self, texts: Sequence[str], observer: Callable[[Progress], None] | None = None, caller: object = None
+        self, texts: Sequence[str], observer: Observer | None = None, caller: object = None
     ) -> NDArray[np.float32]:
         self.calls += 1
         try:
@@ -37,7 +37,7 @@ class WordVectors(Embedder):
             self.cancelled += 1
             raise
         if observer is not None:
-            observer(Progress(len(texts), len(texts)))
+            observer(len(texts))
         self.texts += texts
         return np.stack([word_vector(text) for text in texts])
 

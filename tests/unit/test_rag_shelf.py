@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from task.embedding.client import Progress
 from task.errors import ToolError
 from task.search.ranking import DocumentIndex
 from task.search.readings import Readings, Requester
@@ -37,7 +36,7 @@ class Library:
         readings = Readings(self.files, self.readers, store=self.store)
         self.shelf = Shelf(readings, self.vectors, DocumentCache.create(), max_chunks=self.max_chunks)
 
-    async def index(self, requester: Requester, url: str = MANUAL, news: list[Progress] | None = None) -> DocumentIndex:
+    async def index(self, requester: Requester, url: str = MANUAL, news: list[int] | None = None) -> DocumentIndex:
         opened = await self.shelf.open(url, requester)
         self.waiting += 1
         return await self.shelf.indexed(opened, (news if news is not None else []).append)
@@ -123,15 +122,15 @@ async def test_a_download_fails_with_its_own_caller_only() -> None:
 async def test_two_requests_for_one_content_index_once_and_one_receives_progress() -> None:
     library = Library()
     library.vectors.gate.clear()
-    news: list[Progress] = []
+    news: list[int] = []
     both = [asyncio.create_task(library.index(requester, news=news)) for requester in (ANN, BOB)]
     await until(lambda: library.vectors.calls == 1)
     library.vectors.gate.set()
     async with asyncio.timeout(20):
-        await asyncio.gather(*both)
+        index, _ = await asyncio.gather(*both)
     assert library.vectors.calls == 1
-    assert [progress.done for progress in news] == sorted({progress.done for progress in news})
-    assert news[-1].done == news[-1].total
+    assert news == sorted(set(news))
+    assert news[-1] == len(index.chunks)
 
 
 @pytest.mark.fault("search in documents: a caller who leaves while a file is indexed")

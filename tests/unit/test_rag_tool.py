@@ -7,7 +7,6 @@ import pytest
 
 from task.conversation.messages import Message
 from task.documents.model import Block
-from task.embedding.client import Progress
 from task.llm.scripted import Reply, ScriptedModel, says
 from task.search.chunks import chunk_document
 from task.search.readings import Readings
@@ -120,8 +119,8 @@ def test_progress_is_one_line_that_grows() -> None:
     first, second = (report.progress(item) for item in opened)
     for done in [0] * 6 + [*range(total)]:
         seconds += 1
-        first(Progress(done, total))
-        second(Progress(0, total))
+        first(done)
+        second(0)
     report.hits([], [])
     steps = " … ".join(f"{percent} %" for percent in range(0, 50, 10))
     lines = choice.stages[0].content.splitlines()

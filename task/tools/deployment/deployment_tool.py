@@ -7,7 +7,7 @@ import binascii
 import mimetypes
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -22,7 +22,7 @@ from task.llm.base import Accumulator, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import spent_limit
-from task.llm.transport import Retries, new_session
+from task.llm.transport import Retries
 from task.output.sinks import StageSink
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
@@ -136,20 +136,13 @@ class DeploymentTool(BaseTool):
         """The deployment's text, and its files as URLs, all stored in DIAL."""
         deployment, answer = self._called.deployment, Accumulator()
         message, options = self._request(arguments, params)
+        session, headers = self._access.session, params.caller.headers if params.caller else {}
+        model = DialChatModel(
+            session, self._endpoint, deployment, params.api_key, headers, profile=BASIC, retries=_RETRIES
+        )
         try:
-            async with AsyncExitStack() as opened:
-                session = self._access.session or await opened.enter_async_context(new_session())
-                headers = params.caller.headers if params.caller else {}
-                model = DialChatModel(
-                    session,
-                    self._endpoint,
-                    deployment,
-                    params.api_key,
-                    headers=headers,
-                    profile=BASIC,
-                    retries=_RETRIES,
-                )
-                async for delta in await opened.enter_async_context(aclosing(model.stream([message], (), options))):
+            async with aclosing(model.stream([message], (), options)) as deltas:
+                async for delta in deltas:
                     answer.add(delta)
                     if stage is not None and isinstance(delta, TextDelta):
                         stage.append_content(delta.text)

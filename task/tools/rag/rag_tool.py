@@ -3,8 +3,7 @@
 import asyncio
 import mimetypes
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -15,7 +14,7 @@ from task.conversation.sources import Sources
 from task.core_client.files import UnpooledFiles
 from task.documents.extract import is_readable
 from task.documents.model import Block, counted
-from task.embedding.client import Embedder, Progress, default_folder
+from task.embedding.client import Embedder, Observer, default_folder
 from task.embedding.environment import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
@@ -98,14 +97,14 @@ class StageReport:
             self.write("## Documents without text\n\n")
             self._list(notes)
 
-    def progress(self, opened: Opened) -> Callable[[Progress], None]:
+    def progress(self, opened: Opened) -> Observer:
         """An observer that continues the one line on all documents: how much of them is embedded."""
 
-        def observe(progress: Progress) -> None:
-            self._embedded[opened.key] = progress.done
+        def observe(embedded: int) -> None:
+            self._embedded[opened.key] = embedded
             done = sum(self._embedded.values())
             state = f"{10 * done // self._chunks * 10} %" if done else "preparing the model"
-            is_due = self._clock() - self._shown_at >= _PROGRESS_SECONDS and progress.done < progress.total
+            is_due = self._clock() - self._shown_at >= _PROGRESS_SECONDS and embedded < len(opened.document.chunks)
             # Text can only be appended to a stage: a line changes by growing, and only when there is news.
             if is_due and state != self._shown:
                 self.write(f" … {state}" if self._shown else state.capitalize())
@@ -190,7 +189,7 @@ class RagTool(BaseTool):
             show_in_stage=False,
             timeout=self._options.seconds,
         )
-        self._model = model
+        self._model = model or self._own_model
         self._embedder: Embeddings = embedder or Embedder(default_folder())
         self._readings = readings or Readings(UnpooledFiles(endpoint))
         self._starting: asyncio.Future[Any] | None = None
@@ -245,9 +244,8 @@ class RagTool(BaseTool):
         report.generating()
         deployment, notes = self._deployment, _notes(opened)
         try:
-            async with self._chat_model(deployment, caller) as model:
-                messages = request(question, found)
-                said = await asked(model, messages, lambda usage: caller.spend(usage, deployment), report.write)
+            model, messages = self._model(deployment, caller), request(question, found)
+            said = await asked(model, messages, lambda usage: caller.spend(usage, deployment), report.write)
         except ProviderError as error:
             quotes = [(item, item.source[:QUOTE_CHARS]) for item in found]
             text = report.ended(passages_only(found, deployment, error, notes))
@@ -275,21 +273,15 @@ class RagTool(BaseTool):
         )
         hits = await asyncio.to_thread(ranked, indexes, question, cosines, self._options.search)
         if deployment := self._options.reranker:
-            async with self._chat_model(deployment, caller) as model:
-                hits = await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
+            model = self._model(deployment, caller)
+            hits = await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
         report.hits(hits[: self._options.k], documents)
         return passages(documents, hits, k=self._options.k, tokens=self._options.context_tokens)
 
-    @asynccontextmanager
-    async def _chat_model(self, deployment: str, caller: Caller) -> AsyncGenerator[ChatModel]:
-        if self._model is not None:
-            yield self._model(deployment, caller)
-            return
+    def _own_model(self, deployment: str, caller: Caller) -> ChatModel:
         from task.llm.dial import DialChatModel
-        from task.llm.transport import new_session
 
-        async with new_session() as session:
-            yield DialChatModel(session, self._endpoint, deployment, caller.api_key, headers=caller.headers)
+        return DialChatModel(None, self._endpoint, deployment, caller.api_key, headers=caller.headers)
 
 
 def for_the_model(answer: CheckedAnswer, notes: Sequence[str]) -> str:
