@@ -7,7 +7,7 @@ import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Generic, TypeVar
@@ -35,46 +35,19 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Requester:
-    """The key of a request, and whom it stands for: what one has read is found again without a download."""
-
-    api_key: str
-    principal: str = ""
-    conversation: str = ""
-
-
-async def requester_of(caller: Caller | None, api_key: str, conversation: str) -> Requester:
-    """Who asks: outside a conversation, or without a caller, only a key."""
-    if caller is None or not conversation:
-        return Requester(api_key)
-    return Requester(api_key, await caller.principal(), conversation)
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
-    """A file this requester may read; `key` identifies its content, where the requester has read it before."""
+    """A file this caller may read; `key` identifies its content, where the caller has read it before.
+
+    `principal` is empty outside a conversation, where only the key counts. `access` identifies the right to this
+    version of the file: what a user has read in a conversation is found there again without a download.
+    """
 
     url: str
     info: FileInfo
-    requester: Requester
-    key: str | None = None
-
-    @property
-    def access(self) -> str | None:
-        """Identifies this requester's right to this version of the file."""
-        if self.info.etag is None:
-            return None
-        by = self.requester
-        whom = [by.principal, by.conversation] if by.principal and by.conversation else [by.api_key]
-        return hashlib.sha256(json.dumps([*whom, self.info.url, self.info.etag]).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class FileReading:
-    """What was read from a file; `key` identifies its content, however the file is called."""
-
-    key: str
-    extraction: Extraction
+    api_key: str
+    principal: str
+    access: str | None
+    key: str | None
 
 
 class SharedWork(Generic[_Result]):
@@ -130,33 +103,39 @@ class Readings:
         self._accesses: TTLCache[str, str] = TTLCache(_ACCESSES, seconds)
         self._kept: TTLCache[str, Extraction] = TTLCache(cache_bytes, seconds, getsizeof=_size)
         self._downloads = Shares(PARALLEL_READS)
-        self._opening: SharedWork[tuple[str | None, FileReading]] = SharedWork()
+        self._opening: SharedWork[tuple[str | None, str, Extraction]] = SharedWork()
         self._reading: SharedWork[Extraction] = SharedWork()
 
-    async def find(self, url: str, requester: Requester) -> Found:
+    async def find(self, url: str, caller: Caller) -> Found:
         """The file at `url`; every call proves that its key may read it."""
-        found = Found(url, await self._files.metadata(url, requester.api_key), requester)
-        if (access := found.access) is None:
-            return found
-        key = self._accesses.get(access)
-        if key is None and (stored := await self.get(f"access:{access}")):
-            key = stored.decode("ascii", "replace")
-        return replace(found, key=key)
+        info = await self._files.metadata(url, caller.api_key)
+        principal = await caller.principal() if caller.conversation_id else ""
+        access = key = None
+        if info.etag is not None:
+            whom = [principal, caller.conversation_id] if principal else [caller.api_key]
+            access = hashlib.sha256(json.dumps([*whom, info.url, info.etag]).encode()).hexdigest()
+            key = self._accesses.get(access)
+            if key is None and (stored := await self.get(f"access:{access}")):
+                key = stored.decode("ascii", "replace")
+        return Found(url, info, caller.api_key, principal, access, key)
 
-    async def read(self, found: Found) -> FileReading:
-        """The file's text; who has not read it before proves the right to by downloading it."""
+    async def read(self, found: Found) -> tuple[str, Extraction]:
+        """The key of the file's content, however the file is called, and its text.
+
+        Who has not read it before proves the right to by downloading it.
+        """
         known = await self._known_text(found.key) if found.key else None
         count("cache_request", "documents", "hit" if known is not None else "miss")
         if found.key and known is not None:
-            return FileReading(found.key, known)
-        info, requester = found.info, found.requester
+            return found.key, known
+        info = found.info
         # Each caller downloads with a key of its own: the key may end before others' do.
-        work = json.dumps([info.url, info.etag, requester.api_key])
-        etag, reading = await self._opening.join(work, lambda: self._downloaded(found.url, requester))
-        if (access := found.access) and etag == info.etag:
-            self._accesses[access] = reading.key
-            await self.put(f"access:{access}", reading.key.encode())
-        return reading
+        work = json.dumps([info.url, info.etag, found.api_key])
+        etag, key, text = await self._opening.join(work, lambda: self._downloaded(found))
+        if found.access and etag == info.etag:
+            self._accesses[found.access] = key
+            await self.put(f"access:{found.access}", key.encode())
+        return key, text
 
     async def get(self, key: str) -> bytes | None:
         """What is stored under the key, beside the texts; what is damaged is dropped."""
@@ -197,12 +176,12 @@ class Readings:
         if _size(text) <= self._kept.maxsize:
             self._kept[key] = text
 
-    async def _downloaded(self, url: str, requester: Requester) -> tuple[str | None, FileReading]:
-        owner = requester.principal or requester.api_key
+    async def _downloaded(self, found: Found) -> tuple[str | None, str, Extraction]:
+        owner = found.principal or found.api_key
         async with self._downloads.place(owner):
-            file = await self._files.download(url, requester.api_key, self._max_size)
+            file = await self._files.download(found.url, found.api_key, self._max_size)
             key = await asyncio.to_thread(content_key, file)
-            return file.etag, FileReading(key, await self._reading.join(key, lambda: self._text(key, file, owner)))
+            return file.etag, key, await self._reading.join(key, lambda: self._text(key, file, owner))
 
     async def _text(self, key: str, file: DownloadedFile, owner: str) -> Extraction:
         if (known := await self._known_text(key)) is not None:

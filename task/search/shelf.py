@@ -16,12 +16,13 @@ from cachetools import TTLCache
 
 from task.core_client.files import FileInfo
 from task.core_client.models import Caller
+from task.documents.model import Extraction
 from task.embedding.client import Observer
 from task.embedding.model import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings, KeyRefused
 from task.search.ranking import Dense, DocumentIndex, Lexical, StoredVectors, indexed_texts
-from task.search.readings import DAY_SECONDS, FileReading, Readings, Requester, SharedWork
+from task.search.readings import DAY_SECONDS, Readings, SharedWork
 from task.search.vectors import MemoryVectors, VectorsGone
 from task.telemetry.operations import count
 
@@ -130,20 +131,20 @@ class Shelf:
         self._cutting: SharedWork[_Kept] = SharedWork()
         self._indexing: SharedWork[DocumentIndex] = SharedWork()
 
-    async def open(self, url: str, requester: Requester) -> Opened:
+    async def open(self, url: str, caller: Caller) -> Opened:
         """The document at `url`, with its index if one is kept; every call proves that its key may read the file.
 
         Raises:
             ToolError: the file is missing, forbidden, too large or not readable.
         """
-        found = await self._readings.find(url, requester)
+        found = await self._readings.find(url, caller)
         index = self._cache.get_index(self._index_key(found.key)) if found.key else None
         count("cache_request", "indexes", "hit" if index is not None else "miss")
         if found.key and index is not None:
             return _opened(found.info, self._index_key(found.key), index.document, index)
-        reading = await self._readings.read(found)
-        key = self._index_key(reading.key)
-        return _opened(found.info, key, *await self._cutting.join(key, lambda: self._cut(key, reading)))
+        content, text = await self._readings.read(found)
+        key = self._index_key(content)
+        return _opened(found.info, key, *await self._cutting.join(key, lambda: self._cut(key, text)))
 
     async def indexed(self, opened: Opened, observer: Observer, caller: Caller | None = None) -> DocumentIndex:
         """The document's index, made now if there is none; requests for one content share the work.
@@ -201,12 +202,11 @@ class Shelf:
         except VectorsGone:
             raise EmbeddingUnavailable("The index was lost while it was searched. Try again.") from None
 
-    async def _cut(self, key: str, reading: FileReading) -> _Kept:
+    async def _cut(self, key: str, text: Extraction) -> _Kept:
         if (kept := self._cache.get_index(key)) is not None:
             return kept.document, kept
-        text, most = reading.extraction, self._max_chunks
         document = await asyncio.to_thread(chunk_document, "", text.blocks, text.notes)
-        if len(document.chunks) > most:
+        if len(document.chunks) > (most := self._max_chunks):
             note = f"only the first {most:,} of {len(document.chunks):,} chunks are searched"
             document = replace(document, chunks=document.chunks[:most], notes=(*document.notes, note))
         dense = await self._vectors.find(key, len(document.chunks))

@@ -37,3 +37,8 @@ class ToolCallParams:
     seconds: float | None = None
     reference: str = field(default_factory=new_reference)
     earlier: Sequence[Message] = ()
+
+    @property
+    def known_caller(self) -> Caller:
+        """The caller; where none is given, the key is all that is known of them."""
+        return self.caller or Caller(self.api_key, nobody, self.conversation_id)

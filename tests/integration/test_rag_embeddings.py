@@ -21,7 +21,7 @@ from task.llm.transport import Retries
 from task.product.parts import default_tools
 from task.search.embeddings import RemoteEmbeddings
 from task.search.ranking import DocumentIndex
-from task.search.readings import Readings, Requester
+from task.search.readings import Readings
 from task.search.shelf import DocumentCache, Shelf
 from task.settings import Settings, load_settings
 from task.tools.models import Caller, nobody
@@ -31,6 +31,7 @@ from tests.support.documents import DirectReaders, MemoryFiles, MemoryStore, man
 from tests.support.embedding import word_vector
 from tests.support.embeddings_peer import MODEL, EmbeddingsPeer, embeddings_peer, failure
 from tests.support.product import product
+from tests.support.tool_calls import caller_of
 
 WORDS = ("tray", "oven", "plate", "heat", "clean", "turn", "door", "timer")
 TEXTS = [f"{first} {second} {number}" for number, first in enumerate(WORDS) for second in WORDS]
@@ -153,14 +154,14 @@ async def test_an_index_of_another_length_is_made_again_when_the_model_has_chang
             found.dimensions = dimensions
             model = of(found)
             shelf = Shelf(readings(store), model, DocumentCache.create())
-            opened = await shelf.open("files/b/manual.txt", Requester("key", "ann", "chat"))
+            opened = await shelf.open("files/b/manual.txt", caller_of("ann", "chat", "key"))
             index = await shelf.indexed(opened, lambda _: None, caller)
             assert index.dense.d == 64  # the old one is found in the store
             [vector] = await model.embed(["clean the tray"], caller=caller)
             assert vector.shape == (dimensions,)
             cosines = await shelf.similarities(opened, index, vector, lambda _: None, caller)
             assert len(cosines) == len(index.chunks)
-            again = await shelf.open("files/b/manual.txt", Requester("key", "ann", "chat"))
+            again = await shelf.open("files/b/manual.txt", caller_of("ann", "chat", "key"))
             assert again.index is not None
             assert again.index.dense.d == dimensions
 
@@ -179,7 +180,7 @@ async def test_a_caller_who_may_not_use_the_deployment_is_refused_and_others_go_
     async with embeddings_peer(open_keys={"key-bob"}) as found:
         endpoint = EmbeddingsEndpoint(None, found.url, MODEL, MODEL)
         shelf = Shelf(readings(), RemoteEmbeddings(endpoint), DocumentCache.create())
-        opened = await shelf.open("files/b/manual.txt", Requester("key-ann", "ann", "chat"))
+        opened = await shelf.open("files/b/manual.txt", caller_of("ann", "chat", "key-ann"))
         refused, index = await asyncio.gather(
             *(shelf.indexed(opened, lambda _: None, caller) for caller in (ann, bob)), return_exceptions=True
         )  # both wait for the work that the first one's key started

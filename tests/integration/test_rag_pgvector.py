@@ -14,7 +14,7 @@ import pytest_asyncio
 from task.cli.doctor import results
 from task.errors import ToolError
 from task.search.ranking import Hit, StoredVectors, ranked
-from task.search.readings import Readings, Requester
+from task.search.readings import Readings
 from task.search.shelf import DocumentCache, Opened, Shelf
 from task.search.vectors import PgVectors, VectorsGone
 from task.settings import Settings
@@ -26,11 +26,12 @@ from tests.support.embeddings_peer import MODEL, embeddings_peer
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer, pgvector_server
 from tests.support.product import product
+from tests.support.tool_calls import caller_of
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 
 MANUAL = "files/bucket/manual.txt"
-ANN = Requester("key-ann", "ann", "chat-1")
+ANN = caller_of("ann", "chat-1", "key-ann")
 CALLER = Caller("key-ann", nobody)
 QUESTION = "How do I clean the turntable plate?"
 

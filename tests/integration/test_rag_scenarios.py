@@ -14,7 +14,7 @@ from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment
 from task.llm.scripted import Reply, says, wants
-from task.search.readings import Readings, Requester
+from task.search.readings import Readings
 from task.search.shelf import DocumentCache, Shelf
 from task.tools.rag.rag_tool import RagTool
 from tests.support.chat_reader import Answer
@@ -36,7 +36,7 @@ from tests.support.documents import MemoryFiles, manual
 from tests.support.http_api import Api, said, uploaded
 from tests.support.pdfs import blank, drawn, text_pdf
 from tests.support.product import MODEL, Product, product
-from tests.support.tool_calls import called
+from tests.support.tool_calls import called, caller_of
 from tests.support.upstream import Received, http_error
 from tests.support.waiting import until
 
@@ -292,7 +292,7 @@ async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page(embedding_dir
     readers, embedder = ReaderPool(), Embedder(embedding_dir)
     files = MemoryFiles({"files/b/long.pdf": content})
     shelf = Shelf(Readings(files, readers, max_size=len(content)), embedder, DocumentCache.create())
-    opened = await shelf.open("files/b/long.pdf", Requester("key", "ann", "chat"))
+    opened = await shelf.open("files/b/long.pdf", caller_of("ann", "chat", "key"))
     index = await shelf.indexed(opened, lambda progress: None)
     await readers.close()
     pages = [chunk.place.page for chunk in index.chunks]

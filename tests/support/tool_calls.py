@@ -6,7 +6,7 @@ from typing import Any
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.output.sinks import StageProcessor
 from task.tools.base import BaseTool
-from task.tools.models import ToolCallParams
+from task.tools.models import Caller, ToolCallParams
 from tests.support.choices import RecordingChoice
 
 
@@ -14,6 +14,15 @@ def call_of(name: str, arguments: dict[str, Any] | str) -> ToolCall:
     """A call with the given arguments, or with this very text in their place."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return ToolCall("call_1", FunctionCall(name, text))
+
+
+def caller_of(name: str, conversation: str = "chat", api_key: str = "") -> Caller:
+    """A user in a conversation, by default with a key of the user's own name."""
+
+    async def principal() -> str:
+        return name
+
+    return Caller(api_key or name, principal, conversation)
 
 
 def params_of(call: ToolCall, *, api_key: str = "key", choice: RecordingChoice | None = None) -> ToolCallParams:

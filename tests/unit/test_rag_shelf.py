@@ -5,17 +5,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from task.core_client.models import Caller
 from task.errors import ToolError
 from task.search.ranking import DocumentIndex
-from task.search.readings import Readings, Requester
+from task.search.readings import Readings
 from task.search.shelf import MAX_CHUNKS, DocumentCache, Shelf
 from tests.support.documents import DirectReaders, MemoryFiles, MemoryStore, SlowFiles, manual
 from tests.support.embedding import WordVectors
+from tests.support.tool_calls import caller_of
 from tests.support.waiting import until
 
 MANUAL = "files/bucket/manual.txt"
-ANN = Requester("key-ann", "ann", "chat-1")
-BOB = Requester("key-bob", "bob", "chat-2")
+ANN = caller_of("ann", "chat-1", "key-ann")
+BOB = caller_of("bob", "chat-2", "key-bob")
 
 
 @dataclass
@@ -36,8 +38,8 @@ class Library:
         readings = Readings(self.files, self.readers, store=self.store)
         self.shelf = Shelf(readings, self.vectors, DocumentCache.create(), max_chunks=self.max_chunks)
 
-    async def index(self, requester: Requester, url: str = MANUAL, news: list[int] | None = None) -> DocumentIndex:
-        opened = await self.shelf.open(url, requester)
+    async def index(self, caller: Caller, url: str = MANUAL, news: list[int] | None = None) -> DocumentIndex:
+        opened = await self.shelf.open(url, caller)
         self.waiting += 1
         return await self.shelf.indexed(opened, (news if news is not None else []).append)
 

@@ -9,7 +9,7 @@ import pytest
 from task.documents.model import Block, Extraction, packed, unpacked
 from task.llm.base import ChatModel
 from task.llm.scripted import ScriptedModel, says
-from task.search.readings import Readings, Requester
+from task.search.readings import Readings
 from task.search.shelf import DocumentCache
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
@@ -18,7 +18,7 @@ from task.tools.rag.rag_tool import RagTool
 from tests.support.documents import DirectReaders, MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.redis_peer import redis_peer
-from tests.support.tool_calls import called
+from tests.support.tool_calls import called, caller_of
 
 MANUAL = "files/bucket/manual.txt"
 COPY = "files/bucket/copy.txt"
@@ -70,31 +70,32 @@ async def test_two_agents_read_a_file_once_through_redis() -> None:
 async def test_calls_at_the_same_time_share_the_reading() -> None:
     readers, stored = DirectReaders(), files()
     readings = Readings(stored, readers)
-    requesters = [Requester(key, key, "chat") for key in ("ann", "bob", "eve")]
-    found = [await readings.find(MANUAL, requester) for requester in requesters]
+    found = [await readings.find(MANUAL, caller_of(key)) for key in ("ann", "bob", "eve")]
     async with asyncio.timeout(25):
         texts = await asyncio.gather(*map(readings.read, found))
-    assert len({reading.key for reading in texts}) == 1
+    assert len({key for key, _ in texts}) == 1
     assert (readers.calls, len(stored.downloads)) == (1, 3)
 
 
 async def test_a_file_that_changes_before_it_is_downloaded_is_kept_as_what_it_is() -> None:
     stored = files()
     readings = Readings(stored, DirectReaders())
-    ann = Requester("ann", "ann", "chat")
+    ann = caller_of("ann")
     found = await readings.find(MANUAL, ann)
     stored.contents[MANUAL] = b"Something else."
-    assert (await readings.read(found)).extraction.text == "Something else."
+    _, text = await readings.read(found)
+    assert text.text == "Something else."
     stored.contents[MANUAL] = manual().encode()
-    assert "OWNER'S MANUAL" in (await readings.read(await readings.find(MANUAL, ann))).extraction.text
+    _, text = await readings.read(await readings.find(MANUAL, ann))
+    assert "OWNER'S MANUAL" in text.text
 
 
 async def test_a_text_larger_than_the_memory_for_texts_is_read_but_not_kept() -> None:
     stored, readers = files(), DirectReaders()
     readings = Readings(stored, readers, cache_bytes=1000)
     for _ in range(2):
-        reading = await readings.read(await readings.find(MANUAL, Requester("ann", "ann", "chat")))
-        assert "OWNER'S MANUAL" in reading.extraction.text
+        _, text = await readings.read(await readings.find(MANUAL, caller_of("ann")))
+        assert "OWNER'S MANUAL" in text.text
     assert readers.calls == 2
 
 

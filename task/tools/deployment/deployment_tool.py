@@ -136,9 +136,9 @@ class DeploymentTool(BaseTool):
         """The deployment's text, and its files as URLs, all stored in DIAL."""
         deployment, answer = self._called.deployment, Accumulator()
         message, options = self._request(arguments, params)
-        session, headers = self._access.session, params.caller.headers if params.caller else {}
+        session, caller = self._access.session, params.known_caller
         model = DialChatModel(
-            session, self._endpoint, deployment, params.api_key, headers, profile=BASIC, retries=_RETRIES
+            session, self._endpoint, deployment, caller.api_key, caller.headers, profile=BASIC, retries=_RETRIES
         )
         try:
             async with aclosing(model.stream([message], (), options)) as deltas:
@@ -146,8 +146,8 @@ class DeploymentTool(BaseTool):
                     answer.add(delta)
                     if stage is not None and isinstance(delta, TextDelta):
                         stage.append_content(delta.text)
-                    elif isinstance(delta, Usage) and params.caller is not None:
-                        params.caller.spend(delta, deployment)
+                    elif isinstance(delta, Usage):
+                        caller.spend(delta, deployment)
         except ProviderError as error:
             if (limit := spent_limit(error, deployment)) is not None:
                 raise ToolError(f"Tell the user: {limit}") from error

@@ -9,7 +9,7 @@ from task.conversation.messages import Message
 from task.core_client.files import UnpooledFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
-from task.search.readings import Readings, requester_of
+from task.search.readings import Readings
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments, response
@@ -52,10 +52,8 @@ class FileContentExtractionTool(BaseTool):
         params.stage.append_content(
             request_arguments({"file_url": url} if page == 1 else {"file_url": url, "page": page})
         )
-        requester = await requester_of(params.caller, params.api_key, params.conversation_id)
-        found = await self._readings.find(url, requester)
-        reading = await self._readings.read(found)
-        shown = page_of(await asyncio.to_thread(pages_of, reading.extraction), page)
+        _, extraction = await self._readings.read(await self._readings.find(url, params.known_caller))
+        shown = page_of(await asyncio.to_thread(pages_of, extraction), page)
         params.stage.append_content(response(shown))
         return shown
 

@@ -129,7 +129,7 @@ class PythonCodeInterpreterTool(BaseTool):
         if not code.strip():
             raise ToolError("There is no code to run. Send Python code.")
         params.stage.append_content(heading(code))
-        attached = params.caller.files if params.caller else ()
+        attached = params.known_caller.files
         inputs, unavailable = await inputs_of(attached, self._files, params.api_key, self._max_bytes)
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)

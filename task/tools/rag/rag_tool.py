@@ -25,11 +25,11 @@ from task.search.chunks import ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings
 from task.search.passages import Passage, asked, estimated_tokens, passages, reranked, whole
 from task.search.ranking import Hit, SearchOptions, build_index, ranked
-from task.search.readings import Readings, requester_of
+from task.search.readings import Readings
 from task.search.shelf import MAX_CHUNKS, DocumentCache, Opened, Shelf
 from task.search.vectors import MemoryVectors
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
-from task.tools.models import Caller, ToolCallParams, nobody
+from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import request_arguments
 
 SECONDS = 900.0
@@ -230,13 +230,12 @@ class RagTool(BaseTool):
             raise ToolError(f"{len(urls)} files are too many for one search: name at most {MAX_FILES}.")
         report = StageReport(params.stage)
         report.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
-        requester = await requester_of(params.caller, params.api_key, params.conversation_id)
-        opened = await together(self._shelf.open(url, requester) for url in urls)
+        caller = params.known_caller
+        opened = await together(self._shelf.open(url, caller) for url in urls)
         readable = [item for item in opened if item.document.chunks]
         if not readable:
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         report.without_text(_notes([item for item in opened if not item.document.chunks]))
-        caller = params.caller or Caller(params.api_key, nobody, params.conversation_id)
         found = [
             replace(item, number=params.sources.number((readable[item.document].url, item.where, item.source)))
             for item in await self._found(question, readable, caller, report)
