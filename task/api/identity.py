@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from time import monotonic
 from typing import Literal
 
 import aiohttp
+from cachetools import TTLCache
 
 from task.api.failures import Failure, refused
 from task.conversation.inputs import forwarded
@@ -45,7 +45,9 @@ class Identity:
     core_key: str
     services: Services
     per_minute: int
-    _known: dict[str, tuple[float, str, str]] = field(default_factory=dict[str, tuple[float, str, str]])
+    _known: TTLCache[str, tuple[str, str]] = field(
+        default_factory=lambda: TTLCache(MOST_REMEMBERED, REMEMBERED_SECONDS)
+    )
 
     async def caller(self, headers: Mapping[str, str]) -> ApiCaller:
         """The caller of a request with these headers.
@@ -90,17 +92,15 @@ class Identity:
 
     async def _at_core(self, secret: str, *, is_bearer: bool) -> tuple[str, str, str]:
         digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
-        until, bucket, shown = self._known.get(digest, (0.0, "", secret))
-        if monotonic() >= until:
+        bucket, shown = self._known.get(digest, ("", secret))
+        if not bucket:
             # A bearer value is a user's token, or the key of a client that knows no other header.
-            bucket, shown = "", UserToken(secret) if is_bearer else secret
+            shown = UserToken(secret) if is_bearer else secret
             if is_bearer and not _JWT.fullmatch(secret):
                 with suppress(Failure):
                     bucket, shown = await self._bucket(secret), secret
             bucket = bucket or await self._bucket(shown)
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
+            self._known[digest] = bucket, shown
         # A user's tokens change every few minutes.
         return bucket, shown, f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]
 

@@ -96,13 +96,8 @@ MAX_CHARS = 20_000
 PromptName = Annotated[str, Path(pattern=r"^[\w-]+$", max_length=60, description="Letters, digits, `_` and `-`.")]
 
 
-class PromptBody(ResponseModel):
-    name: str
-    text: str
-
-
 class PromptList(ResponseModel):
-    prompts: list[PromptBody]
+    prompts: list[Prompt]
 
 
 class PromptText(RequestModel):
@@ -117,7 +112,7 @@ async def list_prompts(service: CurrentService) -> Any:
     return {"prompts": await (await service.store()).prompts.list(service.owner)}
 
 
-@routes.put("/prompts/{name}", response_model=PromptBody, responses=failures(413, 415))
+@routes.put("/prompts/{name}", response_model=Prompt, responses=failures(413, 415))
 async def save_prompt(name: PromptName, body: PromptText, service: CurrentService) -> Any:
     """Save a prompt in place of the one of that name."""
     prompt = Prompt(name, body.text)

@@ -31,7 +31,7 @@ from task.api.service import CurrentService, router
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role
 from task.errors import NotFound
-from task.store.records import Origin, Session, SessionFilter, iso, json_bytes
+from task.store.records import Origin, Session, SessionFilter, Versions, iso, json_bytes
 
 if TYPE_CHECKING:
     from task.store.sessions import Sessions
@@ -139,17 +139,9 @@ class MessageList(ResponseModel):
     status: SessionStatus
 
 
-class VersionsBody(ResponseModel):
-    """The versions of the message at `position`, oldest first, each by a session that has it; `shown` counts from 0."""
-
-    position: int
-    sessions: list[str]
-    shown: int
-
-
 class VersionList(ResponseModel):
     family: str
-    versions: list[VersionsBody]
+    versions: list[Versions]
 
 
 ORIGINS: dict[str, tuple[Origin, ...]] = {"own": ("page", "console"), "programs": ("api",)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, cast
+
+from cachetools import TLRUCache
 
 from task.conversation.inputs import Answer, Choice, Incoming
 from task.conversation.messages import Message, Role, ToolCall
@@ -23,7 +24,7 @@ from task.permissions.gate import AnsweredGate, Grant, Grants, PolicyGate
 from task.permissions.icerc import plain
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.store.access import patiently
-from task.store.records import Approval
+from task.store.records import Approval, new_id
 from task.tools.toolbox import Pending
 
 if TYPE_CHECKING:
@@ -45,14 +46,12 @@ class Claims:
     without a Core that stores the note only this process knows what was approved.
     """
 
-    def __init__(self, files: DialFiles | None = None, clock: Callable[[], float] = time) -> None:
-        self._files, self._clock = files, clock
-        self._taken: OrderedDict[str, float] = OrderedDict()
+    def __init__(self, files: DialFiles | None = None) -> None:
+        self._files = files
+        self._taken = TLRUCache[str, float](_REMEMBERED, ttu=lambda _, expires, __: expires, timer=time)
 
     async def take(self, turn: str, expires: float, api_key: str) -> bool:
         """True for the first request before the approval expires, False for every later one."""
-        while self._taken and (len(self._taken) >= _REMEMBERED or next(iter(self._taken.values())) < self._clock()):
-            self._taken.popitem(last=False)
         if turn in self._taken:
             return False
         self._taken[turn] = expires
@@ -164,22 +163,15 @@ class RunApprovals:
 
     async def ask(self, pending: Sequence[Pending], session_id: str) -> list[Approval]:
         """Store a question about each of these calls."""
-        asked: list[Approval] = []
+        asked, approvals = list[Approval](), self.store.approvals
         for item in pending:
             card = item.card.displayed()
             card |= {"reason": plain(item.reason), "grant_description": plain(item.grant_description)}
-            found = await self.store.approvals.ask(
-                self.owner,
-                call_id=item.call.id,
-                tool=item.call.name,
-                arguments=item.arguments,
-                digest=item.digest,
-                card=card,
-                seconds=self.rules.open_seconds,
-                session_id=session_id,
-                run_id=self.run_id,
-            )
-            asked.append(found)
+            call, now = item.call, approvals.clock()
+            about = (self.owner, call.id, call.name, item.arguments, item.digest)
+            times = (now, now + self.rules.open_seconds)
+            made = Approval(new_id("appr", 16), *about, *times, card, session_id, self.run_id)
+            asked.append(await approvals.ask(made))
         return asked
 
     async def save(self, grants: Sequence[Grant]) -> None:

@@ -177,7 +177,7 @@ class TraceRecorder(LoopObserver):
         )
 
     def record(self) -> Trace:
-        """The run's trace, queued for the store; `Store.flush` or `Runs.finish` waits until it is on disk."""
+        """The run's trace, queued for the store; `Writer.flush` or `Runs.finish` waits until it is on disk."""
         if self._timer is not None:
             self._timer.cancel()
         trace = self.trace()

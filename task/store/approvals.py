@@ -25,37 +25,21 @@ class StoredApprovals:
     database: Database
     clock: Callable[[], float]
 
-    async def ask(
-        self,
-        owner: str,
-        *,
-        call_id: str,
-        tool: str,
-        arguments: Mapping[str, Any],
-        digest: str,
-        card: Mapping[str, Any],
-        seconds: float,
-        session_id: str | None = None,
-        run_id: str | None = None,
-    ) -> Approval:
-        """Store the question, which may take half a minute; after `seconds` without an answer it expires: it means no.
+    async def ask(self, asked: Approval) -> Approval:
+        """Store the question under a code of its own, which may take half a minute; when it expires without an answer
+        it means no.
 
         Raises:
             StoreUnavailable: the database cannot be used for as long.
             Conflict: the run has ended: another process took this one for dead.
         """
-        now = self.clock()
-        asked = Approval(
-            new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id
-        )
-
         runs = tables.runs.c
         # Locked: whoever ends the run meanwhile waits, and then finds the question.
-        running = select(runs.id).where(runs.id == run_id, runs.status == "running").with_for_update()
+        running = select(runs.id).where(runs.id == asked.run_id, runs.status == "running").with_for_update()
 
         def work(connection: Connection) -> Approval:
-            if run_id is not None and connection.execute(running).first() is None:
-                raise Conflict(f"the run {run_id} has ended; ask again")
+            if asked.run_id is not None and connection.execute(running).first() is None:
+                raise Conflict(f"the run {asked.run_id} has ended; ask again")
             while True:
                 coded = replace(asked, code=new_code())
                 row = to_row(_approvals, coded, id=coded.approval_id, data=_data(coded))

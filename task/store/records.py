@@ -143,6 +143,16 @@ class SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions of the message at `position`, oldest first, each by the session that was last used of those that
+    have it; `shown` is the place of the version that this session has."""
+
+    position: int
+    sessions: tuple[str, ...]
+    shown: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestKey:
     """What a client calls a request that it may send again, and a digest of that request."""
 

@@ -3,8 +3,9 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, insert, select, update
 
 from task.conversation.messages import Message, Role, message_from
 from task.store import tables
@@ -25,7 +26,7 @@ def reindex(connection: Connection, *session_ids: str) -> None:
     which = _messages.session_id.in_(session_ids)
     rows = select(_messages.session_id, _messages.data).where(which).order_by(_messages.session_id, _messages.position)
     for row in connection.execute(rows):
-        texts[row.session_id] += _texts([message_from(unpacked(row.data))])
+        texts[row.session_id] += _texts([message_of(row)])
     if texts:
         found = [{"session_id": name, "words": _joined(_words_in(of_one))} for name, of_one in texts.items()]
         connection.execute(insert(_words), found)
@@ -60,6 +61,11 @@ def snippet(messages: Iterable[Message], text: str) -> str:
                 inside = " ".join(plain[first:last].split())
                 return f"{'…' if first else ''}{inside}{'…' if last < len(plain) else ''}"
     return ""
+
+
+def message_of(row: Row[*tuple[Any, ...]]) -> Message:
+    """The stored message of a row."""
+    return message_from(unpacked(row.data))
 
 
 def _texts(messages: Iterable[Message]) -> Iterator[str]:

@@ -8,26 +8,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
 
 from task.conversation.merging import merged
-from task.conversation.messages import Message, message_from
+from task.conversation.messages import Message
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, from_row, insert_new, to_row
-from task.store.records import Origin, Page, Run, Session, SessionFilter, new_id, packed, short_title, unpacked
-from task.store.search import add_words, matches, reindex, snippet
+from task.store.records import Origin, Page, Run, Session, SessionFilter, Versions, new_id, packed, short_title
+from task.store.search import add_words, matches, message_of, reindex, snippet
 
 MOST_BRANCHES = 20
 MOST_SESSIONS = 200  # of one family that are looked at, the last used first
 _sessions, _messages = tables.sessions, tables.messages
-
-
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """The versions of the message at `position`, oldest first, each by the session that was last used of those that
-    have it; `shown` is the place of the version that this session has."""
-
-    position: int
-    sessions: tuple[str, ...]
-    shown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +57,7 @@ class Sessions:
         shown = _messages.c.session_id.in_([item.session_id for item in page.items])
         rows = select(_messages).where(shown).order_by(_messages.c.session_id, _messages.c.position)
         snippets = {
-            session_id: snippet((message_from(unpacked(row.data)) for row in of_one), which.text)
+            session_id: snippet(map(message_of, of_one), which.text)
             for session_id, of_one in groupby(await self.database.rows(rows), lambda row: row.session_id)
         }
         return replace(
@@ -199,7 +189,7 @@ class Sessions:
 def messages_of(connection: Connection, session_id: str) -> tuple[Message, ...]:
     """The session's messages, oldest first."""
     query = select(_messages.c.data).where(_messages.c.session_id == session_id).order_by(_messages.c.position)
-    return tuple(message_from(unpacked(row.data)) for row in connection.execute(query))
+    return tuple(map(message_of, connection.execute(query)))
 
 
 def append(

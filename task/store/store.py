@@ -66,14 +66,6 @@ class Store:
         chores = ((check_processes, BEAT_SECONDS), (self.runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
         return tuple(asyncio.create_task(_repeat_every(*chore)) for chore in chores)
 
-    async def flush(self) -> None:
-        """Return when all that was queued is on disk.
-
-        Raises:
-            StoreUnavailable: it cannot be written now; the writer retries.
-        """
-        await self.writer.flush()
-
     async def forget(self) -> int:
         """Remove what the retention does not keep; the number of rows."""
         options = self.options

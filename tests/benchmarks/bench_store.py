@@ -181,7 +181,7 @@ async def _traced(store: Store, turns: int) -> None:
     observer = TraceRecorder(store.traces, TraceStart("owner-0", "http", "gpt-4o", asked=(user("25*47?"),)))
     _run_turns(observer, turns)
     observer.record()
-    await store.flush()
+    await store.writer.flush()
 
 
 def _run_turns(observer: TraceRecorder, turns: int) -> None:

@@ -35,7 +35,7 @@ async def traced(console: ListedConsole) -> list[Trace]:
 
     async def found() -> list[Trace]:
         store = await console.product.services.store.get()
-        await store.flush()
+        await store.writer.flush()
         return list(reversed((await store.traces.list(OWNER)).items))
 
     return await asyncio.to_thread(run_blocking, found)

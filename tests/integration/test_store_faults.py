@@ -44,13 +44,13 @@ async def test_while_another_process_holds_the_database_reads_work_and_writes_ar
             observer.end("finished")
             observer.record()
             with pytest.raises(StoreUnavailable, match="The store is busy"):
-                await store.flush()
+                await store.writer.flush()
             assert await store.sessions.get(OWNER, session.session_id) == session
         finally:
             holder.execute("ROLLBACK")
             holder.close()
         async with asyncio.timeout(20):
-            await store.flush()  # what could not be written then is written now
+            await store.writer.flush()  # what could not be written then is written now
         assert (await store.traces.get(OWNER, observer.trace_id)).status == "finished"
 
 
@@ -154,7 +154,7 @@ async def test_a_full_disk_refuses_new_runs_loses_none_of_the_old_and_an_answer_
             await store.runs.finish(run, "finished", added=[answer])
         await limit_pages(store, 1_000_000)
         async with asyncio.timeout(20):
-            await store.flush()
+            await store.writer.flush()
         kept = await store.sessions.get(OWNER, session.session_id)
         assert kept.messages == (user("hi"), answer)
         await limit_pages(store)

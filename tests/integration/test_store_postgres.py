@@ -30,7 +30,7 @@ from task.runs.traces import TraceRecorder, TraceStart
 from task.shares import ON_BEHALF_OF
 from task.store.access import StoreOptions
 from task.store.database import CONNECTIONS, PostgresDatabase, open_database
-from task.store.records import Prompt, SessionFilter
+from task.store.records import Approval, Prompt, SessionFilter
 from task.store.store import Store, open_store
 from task.tools.toolbox import Pending
 from tests.support.certificates import Certificate, certificate
@@ -388,9 +388,8 @@ async def test_what_one_process_stores_is_the_others_too(pair: tuple[Store, Stor
     assert divergence(trace, await replayed(trace)) is None
     await asyncio.gather(*(each.prompts.save(OWNER, Prompt("a", "x")) for each in pair * 4))
     assert await other.prompts.list(OWNER) == (Prompt("a", "x"),)
-    asked = await one.approvals.ask(
-        OWNER, call_id="c", tool="t", arguments={"x": "\0"}, digest="d", card={}, seconds=60
-    )
+    now = one.approvals.clock()
+    asked = await one.approvals.ask(Approval("appr_1", OWNER, "c", "t", {"x": "\0"}, "d", now, now + 60))
     await other.approvals.answer(OWNER, asked.approval_id, Answer(False, "no"))
     assert (await one.approvals.get(OWNER, asked.approval_id)).answer == Answer(False, "no")
     taken = await asyncio.gather(*(store.limits.take("key_1", 6) for store in pair * 6))

@@ -74,7 +74,7 @@ def request(tool: str, icerc: Any = None, **parameters: Any) -> dict[str, Any]:
 
 def traces(manager: TEPSManager) -> list[Trace]:
     store = run_blocking(manager.product.services.store.get)
-    run_blocking(store.flush)
+    run_blocking(store.writer.flush)
     return [
         run_blocking(store.traces.get, OWNER, item.trace_id) for item in run_blocking(store.traces.list, OWNER).items
     ]

@@ -39,5 +39,5 @@ async def traced(
     async with asyncio.timeout(20):
         await ToolLoop(model, toolbox, limits or Limits(), observer).run(list(asked), RecordingChoice(), CALLER)
         saved = observer.record()
-        await store.flush()
+        await store.writer.flush()
         return await store.traces.get(trace_start.owner, saved.trace_id)

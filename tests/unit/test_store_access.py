@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -21,16 +20,15 @@ from task.errors import Conflict, NotFound
 from task.llm.scripted import says, wants
 from task.store import processes
 from task.store.database import open_database
-from task.store.records import Approval, iso
+from task.store.records import Approval, iso, new_id
 from task.store.schema import migrate
 from task.store.store import DAY, Store
 from task.store.tables import HEAD, metadata
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 
-CALL: dict[str, Any] = {
-    "call_id": "call_1", "tool": "shell_run", "arguments": {"cmd": "rm x"}, "digest": "d1", "card": {"intent": "tidy"},
-}  # fmt: skip
+CALL = ("call_1", "shell_run", {"cmd": "rm x"}, "d1")
+CARD = {"intent": "tidy"}
 
 
 @pytest.fixture
@@ -45,7 +43,9 @@ async def store(tmp_path: Path, clock: StoreClock) -> AsyncGenerator[Store]:
 
 
 async def asked(store: Store, session_id: str | None = None, run_id: str | None = None) -> Approval:
-    return await store.approvals.ask(OWNER, **CALL, seconds=60, session_id=session_id, run_id=run_id)
+    now = store.approvals.clock()
+    question = Approval(new_id("appr", 16), OWNER, *CALL, now, now + 60, CARD, session_id, run_id)
+    return await store.approvals.ask(question)
 
 
 async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store: Store, clock: StoreClock) -> None:

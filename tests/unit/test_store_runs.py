@@ -18,7 +18,7 @@ from task.runs.request import RunOptions, state_of
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
 from task.store.keys import REQUEST_KEY_SECONDS
-from task.store.records import AlreadyStarted, RequestKey, Run
+from task.store.records import AlreadyStarted, Approval, RequestKey, Run
 from task.store.records import Event as RunEvent
 from task.store.store import Store
 from task.store.writer import AT_ONCE
@@ -68,7 +68,7 @@ async def test_a_start_that_its_client_left_leaves_nothing_and_the_same_request_
     beginning.cancel()
     await asyncio.wait({beginning})
     may_continue.set()
-    await store.flush()
+    await store.writer.flush()
     session = await store.sessions.get(OWNER, session.session_id)
     assert session.messages == ()
     again = await store.runs.start(OWNER, session=session, messages=[user("?")], key=key)
@@ -192,7 +192,7 @@ async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_p
 async def queued(store: Store) -> None:
     """Wait until the events of its runs are queued and on disk."""
     await until(lambda: store.writer.waiting)
-    await store.flush()
+    await store.writer.flush()
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ async def taken_for_dead(tmp_path: Path) -> AsyncGenerator[tuple[Store, Store, R
         await queued(frozen)
         start = TraceStart(OWNER, "runs", "m", run_id=run.run_id)
         frozen.traces.put(TraceRecorder(None, start, "trace_1", clock).trace(), stored=False)
-        await frozen.flush()
+        await frozen.writer.flush()
         await seen_for(other, clock, 31)
         assert await other.processes.interrupt_orphans() == 1
         yield frozen, other, run
@@ -246,9 +246,7 @@ async def test_a_process_that_wakes_neither_calls_a_tool_nor_asks_a_person_for_s
     with pytest.raises(Conflict, match="interrupted"):
         await frozen.runs.hold(run.run_id)
     with pytest.raises(Conflict, match="has ended"):
-        await frozen.approvals.ask(
-            OWNER, call_id="c", tool="t", arguments={}, digest="d", card={}, seconds=60, run_id=run.run_id
-        )
+        await frozen.approvals.ask(Approval("appr_1", OWNER, "c", "t", {}, "d", 0, 60, run_id=run.run_id))
     await asyncio.wait_for(stopping, 20)
     assert await other.approvals.list(OWNER, waiting=False) == ()
 

@@ -155,7 +155,7 @@ async def test_without_content_a_trace_keeps_no_texts(store: Store, tmp_path: Pa
     assert trace.question is None
     assert await listed(store, text="secret") == set()
     assert await listed(store, tool="secret") == {trace.trace_id}
-    await store.flush()
+    await store.writer.flush()
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"SECRET" not in stored
     with pytest.raises(InvalidRequest, match="kept without texts"):
@@ -244,7 +244,7 @@ async def test_a_rating_survives_the_next_state_of_its_trace(store: Store) -> No
     await store.traces.rate(OWNER, "trace_0000abcd", "up")
     observer.end("finished")
     store.traces.put(observer.trace(), stored=True)
-    await store.flush()
+    await store.writer.flush()
     found = await store.traces.get(OWNER, "trace_0000abcd")
     assert (found.status, found.rating) == ("finished", "up")
 
@@ -255,7 +255,7 @@ async def test_a_next_state_does_not_replace_somebody_elses_trace_of_the_same_id
     mine = TraceRecorder(None, TraceStart(OWNER, "http", "gpt-4o"), "trace_0000abcd", lambda: 2.0).trace()
     for trace, stored in ((theirs, False), (mine, True)):
         store.traces.put(trace, stored=stored)
-    await store.flush()
+    await store.writer.flush()
     assert (await store.traces.get("bob", "trace_0000abcd")).started_at == 1.0
     assert await listed(store) == set()
 

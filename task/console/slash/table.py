@@ -247,7 +247,7 @@ def show_cost(console: FrameworkController, argument: str) -> str:
 
     async def read() -> Sequence[Trace]:
         store = await console.product.services.store.get()
-        await store.flush()
+        await store.writer.flush()
         return (await store.traces.list(console.caller.owner, COUNTED, which=TraceFilter(session_id))).items
 
     traces = run_blocking(read)
