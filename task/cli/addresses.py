@@ -14,6 +14,7 @@ from yarl import URL
 
 from task.errors import AgentError, SettingsError
 from task.llm.chat_chunks import SseReader
+from task.llm.failures import http_failure
 from task.llm.transport import is_loopback
 from task.settings import Settings
 from task.settings.installation import installation_secret
@@ -68,8 +69,7 @@ def is_local(address: str) -> bool:
 
 def free_port(host: str) -> int:
     """A port that is free at this moment."""
-    with socket.socket(family(host)) as probe:
-        probe.bind((host, 0))
+    with socket.create_server((host, 0), family=family(host)) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -176,19 +176,9 @@ class CoreClient:
                 session.request(method, url, headers=headers, data=body, allow_redirects=False) as response,
             ):
                 if response.status != 200:
-                    text = (await response.content.read(100_000)).decode("utf-8", "replace")
-                    raise CoreError(_error_text(text) or f"HTTP status {response.status}", response.status)
+                    failure = http_failure(response.status, await response.content.read(100_000), {}, ())
+                    text = failure.display_message or failure.text or f"HTTP status {response.status}"
+                    raise CoreError(text, response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             raise CoreError(f"{self.endpoint} does not answer ({type(error).__name__})") from error
-
-
-def _error_text(text: str) -> str:
-    try:
-        content: Any = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return " ".join(text.split())[:500]
-    error = content.get("error", content) if isinstance(content, dict) else content
-    if not isinstance(error, dict):
-        return str(error)[:500]
-    return str(error.get("display_message") or error.get("message") or "")[:2000]

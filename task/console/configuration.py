@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from task.errors import ConfigError, SettingsError
 from task.product.backends import BACKENDS
 from task.settings import Settings, load_settings
-from task.settings.document import translated
+from task.settings.document import ALIASES, translated
 from task.tools.toolbox import TOOL_SECONDS
 
 
@@ -42,36 +43,28 @@ class ConfigurationManager:
         with _config_errors():
             settings = load_settings(Path(config_path), foreign=self._foreign)
         self._path, self.settings = config_path, self._complete(settings)
-        console, context, provider = self.settings.console, self.settings.context, self.get_llm_provider()
+        provider = self.get_llm_provider()
         return {
-            "framework": {
-                "name": console.name,
-                "version": console.version,
-                "log_level": self.settings.log_level,
-                "log_file": _text(self.settings.log_file),
-                "debug_mode": console.debug_mode,
-                "default_persona": context.persona,
-            },
+            "framework": self._section("framework"),
             "llm": {"provider": provider, provider: self.get_llm_settings()},
             "teps": self.get_teps_settings(),
             "message_history": self.get_message_history_settings(),
             "ui": self.get_ui_settings(),
             "dcm": {
+                **self._section("dcm"),
                 "context_definition_path": self.get_context_definition_path(),
-                "max_document_size": context.max_document_bytes,
-                "document_cache_enabled": context.cached_documents > 0,
-                "document_cache_size": context.cached_documents,
-                "allow_absolute_paths": context.allow_absolute_paths,
-                "allow_parent_traversal": context.allow_parent_traversal,
-                "section_identification_regex": context.section_pattern,
+                "document_cache_enabled": self.settings.context.cached_documents > 0,
             },
-            "advanced": {
-                "state_file": _text(console.state_file),
-                "max_retries": self.settings.llm.attempts - 1,
-                "retry_delay_base": self.settings.llm.retry_seconds,
-                "icerc_timeout": self.settings.teps.confirmation_seconds,
-            },
+            "advanced": {**self._section("advanced"), "max_retries": self.settings.llm.attempts - 1},
         }
+
+    def _section(self, section: str) -> dict[str, Any]:
+        found = dict[str, Any]()
+        for key, path in ALIASES.items():
+            if key.startswith(f"{section}."):
+                value = reduce(getattr, path.split("."), cast("Any", self.settings))
+                found[key.removeprefix(f"{section}.")] = str(value) if isinstance(value, Path) else value
+        return found
 
     def reload(self) -> None:
         """Read the same sources again.
@@ -103,7 +96,7 @@ class ConfigurationManager:
 
     def get_context_definition_path(self) -> str:
         """The path of FRAMEWORK_CONTEXT.md; empty where none is configured."""
-        return _text(self.settings.context.definition_path) or ""
+        return str(self.settings.context.definition_path or "")
 
     def get_teps_settings(self) -> dict[str, Any]:
         """What the tools may do; `tool_timeout` in milliseconds."""
@@ -148,7 +141,3 @@ def _config_errors() -> Generator[None]:
         yield
     except SettingsError as error:
         raise ConfigError(str(error)) from error
-
-
-def _text(path: Path | None) -> str | None:
-    return str(path) if path else None

@@ -41,7 +41,7 @@ def fs_search(
         return files.search(here, path, pattern, regex=regex, glob=glob, ignore_case=ignore_case)
 
 
-def _safe_path(path: str) -> Path:  # pyright: ignore[reportUnusedFunction] - documented
+def _safe_path(path: str) -> Path:
     with Workspace(Path.cwd()) as here:
         return here.path / here.normalised(path)
 
@@ -68,20 +68,3 @@ async def python_run_async(mode: str, code: str | None = None) -> PyRunResult:
     with Workspace(Path.cwd()) as workspace:
         async with Commands(workspace) as commands:
             return await run_python(commands, mode, code)
-
-
-__all__ = [
-    "FSResult",
-    "PyRunResult",
-    "ShellResult",
-    "_safe_path",
-    "fs_edit",
-    "fs_list",
-    "fs_read",
-    "fs_search",
-    "fs_write",
-    "python_run",
-    "python_run_async",
-    "shell_run",
-    "shell_run_async",
-]

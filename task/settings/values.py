@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,9 +25,7 @@ def setting(default: Any, description: str, *, console: bool = False, bare: bool
     return Field(default, description=description, json_schema_extra=marks or None, **constraints)
 
 
-def bare(default: Any, description: str, **constraints: Any) -> Any:
-    """A setting whose documented variable has no prefix."""
-    return setting(default, description, bare=True, **constraints)
+bare = partial(setting, bare=True)  # a setting whose documented variable has no prefix
 
 
 def _http_url(text: str) -> str:

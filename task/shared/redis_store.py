@@ -7,6 +7,7 @@ import logging
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -62,6 +63,7 @@ return redis.call('ZCARD', KEYS[1])
 """
 
 
+@dataclass(eq=False, repr=False, slots=True)  # the URL may hold a password
 class RedisStore:
     """One Redis for all replicas. While it is away nothing fails: the methods return None, and callers use their own.
 
@@ -69,27 +71,19 @@ class RedisStore:
     some commands only: a read-only replica and a full one still answer what is read.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        rest_seconds: float = REST_SECONDS,
-        answer_seconds: float = ANSWER_SECONDS,
-        short_seconds: float = SHORT_SECONDS,
-        beat_seconds: float = BEAT_SECONDS,
-        lease_seconds: int = LEASE_SECONDS,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._url = url
-        self._patience, self._short, self._beat_seconds = answer_seconds, short_seconds, beat_seconds
-        self._rest, self._lease = rest_seconds, lease_seconds
-        self._clock = clock
-        self._redis: Redis | None = None
-        self._faults: dict[str, str] = {}
-        self._resting_until: dict[str, float] = {}
-        self._held: set[tuple[str, str]] = set()
-        self._beating: asyncio.Task[None] | None = None
-        self.own_id = uuid4().hex
+    url: str
+    rest_seconds: float = REST_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
+    short_seconds: float = SHORT_SECONDS
+    beat_seconds: float = BEAT_SECONDS
+    lease_seconds: int = LEASE_SECONDS
+    clock: Callable[[], float] = monotonic
+    own_id: str = field(default_factory=lambda: uuid4().hex)
+    _redis: Redis | None = None
+    _faults: dict[str, str] = field(default_factory=dict[str, str])
+    _resting_until: dict[str, float] = field(default_factory=dict[str, float])
+    _held: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    _beating: asyncio.Task[None] | None = None
 
     @property
     def fault(self) -> str:
@@ -102,7 +96,7 @@ class RedisStore:
         Raises:
             SettingsError: its port, database or an option cannot be used, or one of its files cannot be read.
         """
-        if wrong := _wrong(self._url):
+        if wrong := _wrong(self.url):
             raise SettingsError(f"AGENT_REDIS_URL: {wrong}. Correct it.")
 
     async def get(self, key: str) -> bytes | None:
@@ -126,19 +120,19 @@ class RedisStore:
             pipeline.pttl(f"{SHARED}mcp:{key}")
             return await pipeline.execute()
 
-        found = await self._run("read", command, self._short)
+        found = await self._run("read", command, self.short_seconds)
         if found is None or found[0] is None:
             return None
         return found[0], max(seconds - found[1] / 1000, 0.0)
 
     async def put_listing(self, key: str, value: bytes, seconds: float) -> None:
         kept = int(seconds * 1000)
-        await self._run("write", lambda redis: redis.set(f"{SHARED}mcp:{key}", value, px=kept), self._short)
+        await self._run("write", lambda redis: redis.set(f"{SHARED}mcp:{key}", value, px=kept), self.short_seconds)
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one of `per_minute` requests: 0, or the seconds until there is one; None: Redis cannot be used."""
         key = f"{SHARED}limit:{name}"
-        wait = await self._run("script", lambda redis: redis.eval(_TAKE, 1, key, per_minute), self._short)
+        wait = await self._run("script", lambda redis: redis.eval(_TAKE, 1, key, per_minute), self.short_seconds)
         return float(wait) if wait is not None else None
 
     async def hold(self, place: str, holder: str, most: int | None = None) -> int | None:
@@ -147,7 +141,7 @@ class RedisStore:
         How many holders it has now; 0: it has as many as it may. None: Redis cannot be used; as soon as it can, the
         place is held all the same.
         """
-        count = await self._run("script", lambda redis: self._holding(redis, place, holder, most), self._short)
+        count = await self._run("script", lambda redis: self._holding(redis, place, holder, most), self.short_seconds)
         # Also where Redis is away: the renewal holds the place as soon as it is back.
         if count != 0:
             self._held.add((place, holder))
@@ -158,12 +152,12 @@ class RedisStore:
     async def release(self, place: str, holder: str) -> None:
         """Hold the place no longer."""
         self._held.discard((place, holder))
-        await self._run("write", lambda redis: redis.zrem(_place(place), holder), self._short)
+        await self._run("write", lambda redis: redis.zrem(_place(place), holder), self.short_seconds)
 
     async def replicas(self) -> int | None:
         """How many agents are connected, after a look whether this Redis works; see `fault`."""
-        await self._run("write", lambda redis: redis.set(f"{SHARED}look", b"", px=1), self._short)
-        return await self._run("read", lambda redis: redis.zcard(_place(REPLICAS)), self._short)
+        await self._run("write", lambda redis: redis.set(f"{SHARED}look", b"", px=1), self.short_seconds)
+        return await self._run("read", lambda redis: redis.zcard(_place(REPLICAS)), self.short_seconds)
 
     async def close(self) -> None:
         """Release everything that is held, and disconnect."""
@@ -177,7 +171,7 @@ class RedisStore:
 
     async def _renew_repeatedly(self) -> None:
         while True:
-            await asyncio.sleep(self._beat_seconds)
+            await asyncio.sleep(self.beat_seconds)
             await self.renew()
 
     async def renew(self) -> None:
@@ -191,22 +185,24 @@ class RedisStore:
             await pipeline.execute()
 
         if held:
-            await self._run("script", command, self._patience)
+            await self._run("script", command, self.answer_seconds)
         for place, holder in held:
             if (place, holder) not in self._held:  # released meanwhile
                 await self.release(place, holder)
 
     def _holding(self, redis: Redis, place: str, holder: str, most: int | None) -> Awaitable[int]:
-        return cast("Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, most or _UNLIMITED, self._lease))
+        return cast(
+            "Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, most or _UNLIMITED, self.lease_seconds)
+        )
 
     async def _run(
         self, kind: Kind, command: Callable[[Redis], Awaitable[_Answer]], seconds: float | None = None
     ) -> _Answer | None:
         for scope in (ALL, kind):
-            if self._clock() < self._resting_until.get(scope, float("-inf")):
+            if self.clock() < self._resting_until.get(scope, float("-inf")):
                 return None
             if scope in self._faults:  # this command tries it, and no other meanwhile
-                self._resting_until[scope] = self._clock() + self._rest
+                self._resting_until[scope] = self.clock() + self.rest_seconds
         if "redis.asyncio" not in sys.modules:  # a quarter of a second, in which other requests must not wait
             await asyncio.to_thread(import_module, "redis.asyncio")
         from redis.exceptions import RedisError
@@ -231,7 +227,7 @@ class RedisStore:
         refused = isinstance(error, ResponseError) and not isinstance(error, Broken)
         scope, reason, known = kind if refused else ALL, _reason(error), set(self._faults.values())
         self._faults[scope] = reason
-        self._resting_until[scope] = self._clock() + self._rest
+        self._resting_until[scope] = self.clock() + self.rest_seconds
         if reason not in known:
             logger.warning("%s. Until it can be used, limits, listings and documents are each agent's own.", reason)
 
@@ -245,7 +241,7 @@ class RedisStore:
             # A kept connection may have ended long ago, so a second one is tried; a time-out is not retried.
             retry = Retry(NoBackoff(), 1, supported_errors=(Broken,))
             self._redis = Redis.from_url(
-                self._url, socket_timeout=self._patience, socket_connect_timeout=_CONNECT_SECONDS, retry=retry
+                self.url, socket_timeout=self.answer_seconds, socket_connect_timeout=_CONNECT_SECONDS, retry=retry
             )
         return self._redis
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, ImageItem, ListItem, Markdown, MarkdownContext, MarkdownElement
+from rich.markdown import CodeBlock, Heading, ImageItem, ListItem, Markdown
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.segment import Segment
@@ -117,23 +117,19 @@ class _Item(ListItem):
 
     def __init__(self, markup: str) -> None:
         super().__init__()
-        self._markup, self._empty = markup, True
+        self._markup = markup
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> Self:
         return cls(token.markup)
 
-    def on_child_close(self, context: MarkdownContext, child: MarkdownElement) -> bool:
-        self._empty = False
-        return super().on_child_close(context, child)
-
     def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        return [Segment(f"{self._markup}\n")] if self._empty else super().render_bullet(console, options)
+        return super().render_bullet(console, options) if self.elements._renderables else [Segment(f"{self._markup}\n")]
 
     def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
-        if self._empty:
-            return [Segment(f"{number}{self._markup}\n")]
-        return super().render_number(console, options, number, last_number)
+        if self.elements._renderables:
+            return super().render_number(console, options, number, last_number)
+        return [Segment(f"{number}{self._markup}\n")]
 
 
 class TerminalMarkdown(Markdown):
