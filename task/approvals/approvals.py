@@ -20,7 +20,7 @@ from task.core_client.files import DialFiles
 from task.core_client.models import Caller
 from task.errors import ToolError
 from task.permissions.decisions import Gate, PermissionMode
-from task.permissions.gate import AnsweredGate, Grant, Grants, PolicyGate
+from task.permissions.gate import Grant, Grants, PolicyGate
 from task.permissions.icerc import plain
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.store.access import patiently
@@ -135,10 +135,9 @@ class Approvals:
 
     def gate(self, mode: PermissionMode) -> Gate:
         """The gate that decides the calls of the turn."""
-        rules, grants = self.rules, self.grants
+        rules, grants, denials = self.rules, self.grants, dict(self.denials)
         refresh = partial(rules.refresh, grants) if rules.refresh is not None else None
-        gate = PolicyGate(rules.policy, grants, mode, self.principal, self.conversation, refresh)
-        return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
+        return PolicyGate(rules.policy, grants, mode, self.principal, self.conversation, refresh, denials)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the gate is asked and what it answers, and the gate that checks the mode only."""
+"""What the gate is asked and what it answers, and the gate that asks nothing."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -90,18 +90,8 @@ class PermissionMode(StrEnum):
     READ_ONLY = "read_only"
 
 
-def refused_by_mode(mode: PermissionMode, request: CallRequest) -> Denied | None:
-    """The refusal of a call that writes or executes in a read-only conversation."""
-    if mode is not PermissionMode.READ_ONLY or not (forbidden := request.effects & {Effect.WRITE, Effect.EXECUTE}):
-        return None
-    return Denied(f"this conversation is read-only and {request.call.name} would {' and '.join(sorted(forbidden))}")
-
-
-@dataclass(frozen=True, slots=True)
-class ModeGate:
-    """Allows every call, or in read-only mode every call that neither writes nor executes."""
-
-    mode: PermissionMode = PermissionMode.DEFAULT
+class OpenGate:
+    """Allows every call."""
 
     async def decide(self, request: CallRequest) -> Decision:
-        return refused_by_mode(self.mode, request) or Allowed()
+        return Allowed()

@@ -17,10 +17,8 @@ from task.permissions.decisions import (
     Deferred,
     Denied,
     Effect,
-    Gate,
     PermissionMode,
     WorkspaceAccess,
-    refused_by_mode,
 )
 from task.permissions.facts import FREE_CHARACTERS, CallFacts
 from task.permissions.icerc import ICERC, Brief
@@ -148,7 +146,7 @@ _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 class PolicyGate:
     """Decides about the calls of one conversation of one principal.
 
-    `refresh` removes from `grants` those that were revoked elsewhere.
+    `refresh` removes from `grants` those that were revoked elsewhere; `denials` are the user's, by the calls' ids.
     """
 
     policy: Policy
@@ -157,16 +155,20 @@ class PolicyGate:
     principal: str
     conversation: str
     refresh: Callable[[], Awaitable[None]] | None = None
+    denials: dict[str, str] = field(default_factory=dict[str, str])
 
     async def decide(self, request: CallRequest) -> Decision:
         """Whether the call may run; no other decision can come between lookup and use of a grant."""
+        if (denial := self.denials.pop(request.call.id, None)) is not None:  # once: later calls may have the same id
+            return Denied(denial)
         if self.refresh is not None:
             await self.refresh()  # the only wait, in front of both
         facts = CallFacts(request)
         if denial := self.policy.denied(facts):
             return Denied(denial)
-        if self.mode is PermissionMode.READ_ONLY and (refusal := refused_by_mode(self.mode, request)):
-            return refusal
+        forbidden = facts.effects & {Effect.WRITE, Effect.EXECUTE}
+        if self.mode is PermissionMode.READ_ONLY and forbidden:
+            return Denied(f"this conversation is read-only and {facts.tool} would {' and '.join(sorted(forbidden))}")
         if facts.unreachable:
             return Denied(facts.unreachable)
         reason = self._question(facts, self.policy.first(facts))
@@ -209,18 +211,6 @@ class PolicyGate:
 def _coverable(facts: CallFacts) -> bool:
     known = bool(facts.command) and not (facts.unread or facts.leaving or facts.of_git)
     return known and covered(facts.script)
-
-
-@dataclass(slots=True)
-class AnsweredGate:
-    """Lets a gate decide, except about the calls the user has denied."""
-
-    gate: Gate
-    denials: dict[str, str]
-
-    async def decide(self, request: CallRequest) -> Decision:
-        reason = self.denials.pop(request.call.id, None)  # once: later calls may have the same id
-        return Denied(reason) if reason is not None else await self.gate.decide(request)
 
 
 def digest(tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: WorkspaceAccess | None = None) -> str:

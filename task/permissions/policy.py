@@ -209,13 +209,15 @@ def coding_policy(policy: Policy, *, yes: bool = False) -> Policy:
 
 def is_listed(line: str, root: str) -> bool:
     """Whether a command line in the workspace at `root` runs documented commands only, and stays there."""
-    call = ToolCall("listed", FunctionCall("shell_run", json.dumps({"cmd": line})))
-    request = CallRequest(call, {"cmd": line}, frozenset({Effect.EXECUTE}), workspace=WorkspaceAccess(root))
-    return any(rule.command and rule.fits(CallFacts(request)) for rule in CODING_RULES)
+    facts = CallFacts(_request("shell_run", line, root, Effect.EXECUTE))
+    return any(rule.command and rule.fits(facts) for rule in CODING_RULES)
 
 
 def setup_request(command: str, root: str) -> CallRequest:
     """The call that a gate decides about before `--setup` runs, with the network, in the workspace at `root`."""
-    call = ToolCall(SETUP, FunctionCall(SETUP, json.dumps({"command": command})))
-    effects = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
-    return CallRequest(call, {"command": command}, effects, workspace=WorkspaceAccess(root))
+    return _request(SETUP, command, root, Effect.WRITE, Effect.EXECUTE, Effect.NETWORK)
+
+
+def _request(tool: str, line: str, root: str, *effects: Effect) -> CallRequest:
+    call, arguments = ToolCall(tool, FunctionCall(tool, json.dumps({"cmd": line}))), {"cmd": line}
+    return CallRequest(call, arguments, frozenset(effects), workspace=WorkspaceAccess(root))

@@ -20,9 +20,8 @@ _OPERAND = rf" -?{_END}| [^ -]{_WORD}"
 
 
 class _Form(NamedTuple):
-    # What a program may be given: any number of `each`, then `rest`; `open_ended`: any number of operands.
-    each: re.Pattern[str]
-    rest: re.Pattern[str]
+    # What a program may be given; `open_ended`: any number of operands.
+    words: re.Pattern[str]
     open_ended: bool
     kind: str
     otherwise: str
@@ -52,11 +51,8 @@ def kind_of(command: Command) -> str:
     form = found.forms.get(words[0])
     if form is None:
         return found.kinds.get(program_of(command.name), "unknown")
-    text, place = "".join(f"\0{word}" for word in words[1:]), 0
-    while (part := form.each.match(text, place)) is not None:
-        place = part.end()
-    fits = form.rest.fullmatch(text, place) and (form.open_ended or not command.patterns)
-    return form.kind if fits else form.otherwise
+    fits = form.words.fullmatch("".join(f"\0{word}" for word in words[1:]))
+    return form.kind if fits and (form.open_ended or not command.patterns) else form.otherwise
 
 
 def program_of(name: str) -> str:
@@ -91,29 +87,28 @@ def _list() -> _List:
     forms: dict[str, _Form] = {}
     for first, entry in data["forms"].items():
         options = _options(entry, more="" if " " in first else " --help --version")
-        operands = entry.get("operands", "")
-        expressions = options if operands else f"{options}|{_OPERAND}", operands or "( --( .*)?)?"
-        if "words" in entry:
-            expressions = "(?!)", entry["words"]
+        operands, words = entry.get("operands", ""), entry.get("words")
+        open_ended = not operands and words in (None, ".*")
+        if words is None:
+            words = f"(?:{options})*+(?:{operands})" if operands else f"(?:{options}|{_OPERAND})*+( --( .*)?)?"
         # A blank stands for the beginning of a word, which no word contains.
-        each, rest = (re.compile(text.replace(" ", "\0"), re.DOTALL) for text in expressions)
-        open_ended = not operands and entry.get("words", ".*") == ".*"
-        form = _Form(each, rest, open_ended, entry.get("kind", "reads"), entry.get("otherwise", "unlisted"))
+        expression = re.compile(words.replace(" ", "\0"), re.DOTALL)
+        form = _Form(expression, open_ended, entry.get("kind", "reads"), entry.get("otherwise", "unlisted"))
         forms |= dict.fromkeys([first, *entry.get("also", ())], form)
     kinds = {name: kind for kind, names in data["kinds"].items() for name in names.split()}
     return _List(forms, kinds, {**{name: name for name in (*forms, *kinds)}, **data["names"]})
 
 
 def _options(entry: Mapping[str, str], more: str) -> str:
-    # An expression for one option with its value.
+    # An expression for one option with its value; without groups, as Python 3.11 fails where `*+` repeats one.
     given = [(entry.get("flags", "") + more).split(), entry.get("values", "").split()]
     letters, waiting = ("".join(word for word in words if word[0] != "-") for words in given)
     long, long_waiting = ("|".join(word[1:] for word in words if word[0] == "-") for words in given)
     letters = letters.replace("#", r"\d")
     found = (
-        (long_waiting, rf" -({long_waiting})([= ]{_WORD}|(?<= -\w)[^ ]+)"),
-        (long, rf" -({long})(={_WORD})?{_END}"),
+        (long_waiting, rf" -(?:{long_waiting})(?:[= ]{_WORD}|(?<= -\w)[^ ]+)"),
+        (long, rf" -(?:{long})(?:={_WORD})?{_END}"),
         (letters, rf" -[{letters}]+{_END}"),
-        (waiting, rf" -{f'[{letters}]*' if letters else ''}[{waiting}]([^ ]+| {_WORD})"),
+        (waiting, rf" -{f'[{letters}]*' if letters else ''}[{waiting}](?:[^ ]+| {_WORD})"),
     )
     return "|".join(expression for given, expression in found if given)

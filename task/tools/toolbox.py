@@ -16,7 +16,7 @@ from task.conversation.messages import Message, ToolCall, frozen_data, tool_mess
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor, StageSink
-from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
+from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, OpenGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
@@ -108,7 +108,7 @@ class Toolbox:
     """
 
     tools: Sequence[BaseTool]
-    gate: Gate = field(default_factory=ModeGate)
+    gate: Gate = field(default_factory=OpenGate)
     offloader: Offloader = field(default_factory=lambda: Offloader(None))
     tool_seconds: float | None = None
     briefed: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 from task.conversation.messages import Message, user
 from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
-from task.permissions.decisions import Gate, ModeGate
+from task.permissions.decisions import Gate, OpenGate
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.records import new_id
 from task.store.store import Store
@@ -35,7 +35,7 @@ async def traced(
     model = ScriptedModel(*replies, name="gpt-4o")
     trace_start = replace(TraceStart(OWNER, "http", model.name, asked=tuple(asked)), **start)
     observer = TraceRecorder(store.traces, trace_start, new_id("trace", 12))
-    toolbox = Toolbox(tools or [CalculatorTool()], gate or ModeGate())
+    toolbox = Toolbox(tools or [CalculatorTool()], gate or OpenGate())
     async with asyncio.timeout(20):
         await ToolLoop(model, toolbox, limits or Limits(), observer).run(list(asked), RecordingChoice(), CALLER)
         saved = observer.record()

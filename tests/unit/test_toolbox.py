@@ -15,7 +15,7 @@ from task.core_client.files import DialFiles
 from task.errors import ArgumentsError, ToolError
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import LoopObserver, RunOutcome, ToolLoop
-from task.permissions.decisions import Allowed, CallRequest, Decision, Effect, ModeGate, PermissionMode
+from task.permissions.decisions import Allowed, CallRequest, Decision, Effect, PermissionMode
 from task.tools.base import WEB_SEARCH
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import tool
@@ -23,6 +23,7 @@ from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
 from task.tools.toolbox import RESPONSE_CHARS, Toolbox, clipped, label
 from tests.support.choices import CALLER, RecordingChoice
+from tests.support.gating import gate
 from tests.support.tools import MadeTool, answering
 
 
@@ -122,9 +123,8 @@ async def test_a_call_that_waited_for_its_turn_ends_with_the_run_too(monkeypatch
 
 
 async def test_a_read_only_conversation_refuses_tools_that_write() -> None:
-    toolbox = Toolbox(
-        [answering("writer", "written", tool_effects=frozenset({Effect.WRITE}))], ModeGate(PermissionMode.READ_ONLY)
-    )
+    writer = answering("writer", "written", tool_effects=frozenset({Effect.WRITE}))
+    toolbox = Toolbox([writer], gate(mode=PermissionMode.READ_ONLY))
     assert "read-only" in (await result_of(toolbox, call("writer"))).text()
 
 
