@@ -12,8 +12,9 @@ from task.settings import Settings
 from task.tools.base import FRAMEWORK
 from task.tools.workspace.bounds import refusal
 from task.tools.workspace.commands import Commands
-from task.tools.workspace.framework import FolderTools, framework_tools, located
+from task.tools.workspace.framework import framework_tools
 from task.tools.workspace.root import FileLimits, Workspace
+from task.tools.workspace.tools import FolderTools
 
 # Files outside the folder, where they may be reached at all: their paths are absolute.
 _ASKED_OUTSIDE = Rule("ask", "fs_read", path="/*")
@@ -76,10 +77,10 @@ def folder_tools(settings: Settings, folder: Path) -> FolderTools:
         teps.file_write.max_file_size,
         frozenset(str(file.relative_to(folder)) for file in files if file.is_relative_to(folder)),
     )
-    workspace, machine, directory = Workspace(folder, limits=limits), None, "."
+    workspace, machine, directory = Workspace(folder, limits=limits, rerooted=False), None, "."
     if (chosen := teps.bash.working_directory) is not None:
         try:
-            directory = located(workspace, str(chosen))
+            directory = workspace.normalised(str(chosen))
             workspace.entries(directory)
         except (ToolError, OSError) as error:
             workspace.close()
@@ -92,8 +93,8 @@ def folder_tools(settings: Settings, folder: Path) -> FolderTools:
     own = replace(own, seconds=seconds) if seconds is not None else own
     commands = Commands(workspace, own, unsafe=not teps.secure_mode, gated=True)
     workspaces = [workspace, *([machine] if machine is not None else [])]
-    with_commands = framework_tools(workspace, commands, directory, machine)
-    return FolderTools(folder, "", commands, with_commands, framework_tools(workspace, machine=machine), workspaces)
+    tools = framework_tools(workspace, commands, directory, machine)
+    return FolderTools(folder, "", commands, tools, workspaces)
 
 
 def _endings(extensions: list[str] | None) -> tuple[str, ...] | None:

@@ -1,19 +1,15 @@
 """The framework's tools `bash`, `file_read` and `file_write`: the workspace's tools with its sentences and results."""
 
-import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from task.closing import close_all
 from task.conversation.messages import ToolCall
 from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import WorkspaceAccess
 from task.tools.base import BaseTool, text
-from task.tools.models import Caller, Effect
+from task.tools.models import Effect
 from task.tools.workspace import files
 from task.tools.workspace.commands import Commands, ShellResult
 from task.tools.workspace.files import FSResult
@@ -49,53 +45,6 @@ def framework_tools(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class FolderTools:
-    """The documented tools of one folder; none, and `refused` says why, where they cannot work in it.
-
-    `handlers` are a program's own, which it adds when it likes.
-    """
-
-    folder: Path
-    refused: str = ""
-    commands: Commands | None = None
-    with_commands: Sequence[BaseTool] = ()
-    without_commands: Sequence[BaseTool] = ()
-    workspaces: Sequence[Workspace] = ()
-    handlers: list[BaseTool] = field(default_factory=list[BaseTool])
-
-    async def of(self, _: Caller) -> list[BaseTool]:
-        """The tools of the folder, for every caller."""
-        return [*self.handlers, *(self.without_commands if await self.missing() else self.with_commands)]
-
-    async def missing(self) -> tuple[str, ...]:
-        """Sentences about what the tools of the folder cannot do, and why."""
-        if self.commands is None:
-            return (f"The tools cannot work here: {self.refused}.",)
-        commands = self.commands
-        without = await asyncio.to_thread(lambda: commands.available)  # the first time takes a moment
-        return (without,) if without else ()
-
-    async def close(self) -> None:
-        if self.commands is not None:
-            await close_all(self.commands.close)
-        for workspace in self.workspaces:
-            workspace.close()
-
-
-def located(workspace: Workspace, path: str) -> str:
-    """The path relative to the workspace, with links resolved; an absolute one is never re-rooted.
-
-    Raises:
-        PathEscape: it leads out of the workspace.
-        ToolError: no file can have this path.
-    """
-    real = os.path.realpath(workspace.path / os.path.expanduser(path))
-    if not Path(real).is_relative_to(workspace.path):
-        raise PathEscape
-    return workspace.normalised(real)
-
-
 class _FileTool(WorkspaceTool):
     """A tool for one file, which is refused before the user is asked where the framework's settings forbid it."""
 
@@ -109,7 +58,7 @@ class _FileTool(WorkspaceTool):
         arguments = BaseTool.parse(self, call)
         path = str(arguments["path"])
         try:
-            real = located(self.workspace, path)
+            real = self.workspace.normalised(path)
         except PathEscape:
             if self.machine is None:
                 raise ArgumentsError(OUTSIDE.format(path=path)) from None
@@ -185,7 +134,7 @@ class BashTool(ShellRunTool):
             return arguments
         path = arguments["working_directory"]
         try:
-            found = located(self.commands.workspace, path)
+            found = self.commands.workspace.normalised(path)
             self.commands.workspace.entries(found)
         except PathEscape:
             raise ArgumentsError(OUTSIDE.format(path=path)) from None

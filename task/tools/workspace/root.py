@@ -80,16 +80,17 @@ class Workspace:
 
     A path beginning with `/` is either one below the folder's own path or counts from the folder. Symbolic links are
     followed as long as they stay inside: a path is resolved first, and what it then names is opened folder by folder,
-    never through a link that was put there meanwhile.
+    never through a link that was put there meanwhile. Not `rerooted`, a path is normalised as programs read it.
     Tools that change files hold `changes`: the calls of one step take their turns, in their order.
 
     Raises:
         OSError: there is no such folder, or it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, limits: FileLimits = NO_LIMITS) -> None:
+    def __init__(self, path: Path, *, limits: FileLimits = NO_LIMITS, rerooted: bool = True) -> None:
         self.path = Path(os.path.realpath(path))
         self.limits = limits
+        self.rerooted = rerooted
         self._root = os.open(self.path, _FOLDER)
         self.changes = asyncio.Lock()
 
@@ -111,7 +112,8 @@ class Workspace:
             PathEscape: it leads out of the workspace.
             ToolError: no file can have this path.
         """
-        own, real = str(self.path), os.path.realpath(self.path / self._relative(path))
+        named = self._relative(path) if self.rerooted else os.path.expanduser(path)
+        own, real = str(self.path), os.path.realpath(self.path / named)
         if real == own:
             return "."
         if not real.startswith(own.rstrip("/") + "/"):
@@ -189,22 +191,15 @@ class Workspace:
                 return
         waiting = [relative]
         while waiting:
-            here = waiting.pop()
-            children: list[tuple[str, bool]] = []
+            here, children = waiting.pop(), list[tuple[str, bool]]()
             with suppress(OSError), self._opened(here, _LISTING) as opened, os.scandir(opened) as found:
                 children = [
-                    (entry.name, entry.is_dir(follow_symlinks=False))
+                    (posixpath.normpath(f"{here}/{entry.name}"), entry.is_dir(follow_symlinks=False))
                     for entry in found
                     if entry.name not in IGNORED and not entry.is_symlink()
                 ]
-            folders: list[str] = []
-            for name, is_folder in sorted(children):
-                below = posixpath.normpath(f"{here}/{name}")
-                if is_folder:
-                    folders.append(below)
-                else:
-                    yield below
-            waiting += reversed(folders)
+            yield from sorted(path for path, is_folder in children if not is_folder)
+            waiting += sorted((path for path, is_folder in children if is_folder), reverse=True)
 
     def _relative(self, path: str) -> str:
         if "\0" in path:

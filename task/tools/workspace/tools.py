@@ -4,8 +4,9 @@ import asyncio
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from task.tools.models import Caller, Effect, ToolCallParams
 from task.tools.workspace import files
 from task.tools.workspace.commands import CommandLimits, Commands, ShellResult, run_python
 from task.tools.workspace.files import FSResult
-from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import PathEscape, Workspace
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,40 @@ def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> l
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class FolderTools:
+    """The tools of one folder; none, and `refused` says why, where they cannot work in it.
+
+    `handlers` are a program's own, which it adds when it likes.
+    """
+
+    folder: Path
+    refused: str = ""
+    commands: Commands | None = None
+    tools: Sequence[BaseTool] = ()
+    workspaces: Sequence[Workspace] = ()
+    handlers: list[BaseTool] = field(default_factory=list[BaseTool])
+
+    async def of(self, _: Caller) -> list[BaseTool]:
+        """The tools of the folder, for every caller; without a sandbox none that run commands."""
+        missing = await self.missing()
+        return [*self.handlers, *(tool for tool in self.tools if not (missing and isinstance(tool, CommandTool)))]
+
+    async def missing(self) -> tuple[str, ...]:
+        """Sentences about what the tools of the folder cannot do, and why."""
+        if self.commands is None:
+            return (f"The tools cannot work here: {self.refused}.",)
+        commands = self.commands
+        without = await asyncio.to_thread(lambda: commands.available)  # the first time takes a moment
+        return (without,) if without else ()
+
+    async def close(self) -> None:
+        if self.commands is not None:
+            await close_all(self.commands.close)
+        for workspace in self.workspaces:
+            workspace.close()
+
+
 class CallerWorkspaces:
     """The workspaces that an operator offers to callers of the HTTP API and DIAL, opened on first use.
 
@@ -57,7 +91,7 @@ class CallerWorkspaces:
 
     def __init__(self, folder_of: Callable[[str], Path | None], limits: CommandLimits) -> None:
         self._folder_of, self._limits = folder_of, limits
-        self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
+        self._opened: dict[tuple[Path, int, int], FolderTools] = {}
 
     async def tools(self, caller: Caller) -> list[BaseTool]:
         """The tools of the caller's workspace; none without a workspace, or while its folder cannot be opened."""
@@ -65,24 +99,21 @@ class CallerWorkspaces:
         if folder is None:
             return []
         try:
-            await asyncio.to_thread(sandbox_here)  # the first time takes a moment
             found = folder.stat()
             key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
             if key not in self._opened:
                 workspace = Workspace(folder)
                 commands = Commands(workspace, self._limits, gated=True)
-                tools = workspace_tools(workspace, None if commands.available else commands)
-                self._opened[key] = workspace, commands, tools
+                tools = workspace_tools(workspace, commands)
+                self._opened[key] = FolderTools(folder, "", commands, tools, [workspace])
         except OSError as error:
             logger.warning("a workspace cannot be opened (%s)", type(error).__name__)
             return []
-        return self._opened[key][2]
+        return await self._opened[key].of(caller)
 
     async def close(self) -> None:
         opened, self._opened = self._opened, {}
-        await close_all(*(commands.close for _, commands, _ in opened.values()))
-        for workspace, _, _ in opened.values():
-            workspace.close()
+        await close_all(*(folder.close for folder in opened.values()))
 
 
 def _spec(name: str, description: str, parameters: dict[str, Any], effects: frozenset[Effect] = READS) -> ToolSpec:
@@ -106,7 +137,8 @@ class WorkspaceTool(BaseTool):
         try:
             return WorkspaceAccess(str(root), (self.workspace.normalised(path),))
         except PathEscape:
-            return WorkspaceAccess(str(root), (os.path.realpath(root / path.lstrip("/")),))
+            named = path.lstrip("/") if self.workspace.rerooted else os.path.expanduser(path)
+            return WorkspaceAccess(str(root), (os.path.realpath(root / named),))
         except (ToolError, OSError):
             return WorkspaceAccess(str(root))  # no file has this path
 
