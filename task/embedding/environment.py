@@ -12,7 +12,7 @@ import time
 import venv
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Literal
@@ -43,13 +43,6 @@ class State:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    started: float
-    step: str
-    failed: bool = False
-
-
 class EmbeddingEnvironment:
     """An environment in `folder` that holds what `requirements` lists, or the one of `python`, an operator's own.
 
@@ -70,14 +63,13 @@ class EmbeddingEnvironment:
             return State("ready", "installed")
         if not self.managed:
             return State("missing", "not installed: AGENT_RAG__PYTHON names no Python that is there")
-        progress = self._progress()
-        reason = progress.step if progress is not None and progress.failed else ""
-        if self._is_locked():
-            if progress is None or progress.failed:  # what an earlier attempt has left
-                return State("installing", "being installed: starting")
-            seconds = max(0.0, time.time() - progress.started)
-            return State("installing", f"being installed: {seconds:.0f} s so far, {progress.step}")
-        return State("missing", f"not installed: run `{COMMAND}`", reason)
+        started, step, failed = self._progress()
+        if not self._is_locked():
+            return State("missing", f"not installed: run `{COMMAND}`", step if failed else "")
+        if not step or failed:  # what an earlier attempt has left
+            return State("installing", "being installed: starting")
+        seconds = max(0.0, time.time() - started)
+        return State("installing", f"being installed: {seconds:.0f} s so far, {step}")
 
     def install(self, variables: Mapping[str, str], report: Report, torch_index: str = "") -> None:
         """Make it unless it is complete; waits for another process that makes it.
@@ -99,17 +91,19 @@ class EmbeddingEnvironment:
         started = time.time()
 
         def step(text: str) -> None:
-            self._note(_Progress(started, text))
+            self._note(started, text)
             report(text)
 
         venv.create(self._folder, clear=True, symlinks=True)
         step("starting")
         try:
             if torch_index:
-                self._pip(["--no-deps", "--index-url", torch_index, self._torch()], variables, step, lock)
+                lines = self._requirements.read_text(encoding="utf-8").splitlines()
+                torch = next(line for line in lines if line.startswith("torch=="))
+                self._pip(["--no-deps", "--index-url", torch_index, torch], variables, step, lock)
             self._pip(["--requirement", str(self._requirements)], variables, step, lock)
         except InstallationFailed as error:
-            self._note(_Progress(started, str(error), failed=True))
+            self._note(started, str(error), failed=True)
             raise
         (self._folder / _READY).write_text(self._version(), encoding="ascii")
         (self._folder / _PROGRESS).unlink()
@@ -136,10 +130,6 @@ class EmbeddingEnvironment:
         if process.returncode:
             raise InstallationFailed(reason)
 
-    def _torch(self) -> str:
-        lines = self._requirements.read_text(encoding="utf-8").splitlines()
-        return next(line for line in lines if line.startswith("torch=="))
-
     def _version(self) -> str:
         return sha256(self._requirements.read_bytes()).hexdigest()
 
@@ -151,16 +141,17 @@ class EmbeddingEnvironment:
         except OSError:
             return False
 
-    def _note(self, progress: _Progress) -> None:
+    def _note(self, started: float, step: str, *, failed: bool = False) -> None:
         written = self._folder / f"{_PROGRESS}.new"
-        written.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+        written.write_text(json.dumps((started, step, failed)), encoding="utf-8")
         written.replace(self._folder / _PROGRESS)
 
-    def _progress(self) -> _Progress | None:
+    def _progress(self) -> tuple[float, str, bool]:
         try:
-            return _Progress(**json.loads((self._folder / _PROGRESS).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
+            started, step, failed = json.loads((self._folder / _PROGRESS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0.0, "", False
+        return float(started), str(step), bool(failed)
 
     def _is_locked(self) -> bool:
         try:

@@ -25,7 +25,8 @@ from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
 from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.mcp.hub import Issue, MCPHub
+from task.tools.mcp.hub import MCPHub
+from task.tools.mcp.results import MCPFailure
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadContextDocumentTool
 from task.tools.toolbox import named
@@ -179,7 +180,7 @@ async def available(
 
 async def offered(
     services: Services, profile: Profile, caller: Caller | None = None
-) -> tuple[list[BaseTool], tuple[Issue, ...]]:
+) -> tuple[list[BaseTool], tuple[MCPFailure, ...]]:
     """The agent's own tools, those of the caller's workspace, and those of the servers, without a caller of those that
     answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
     own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]

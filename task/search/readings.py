@@ -134,7 +134,7 @@ class Readings:
         etag, key, text = await self._opening.join(work, lambda: self._downloaded(found))
         if found.access and etag == info.etag:
             self._accesses[found.access] = key
-            await self.put(f"access:{found.access}", key.encode())
+            await self.put(f"access:{found.access}", key.encode)
         return key, text
 
     async def get(self, key: str) -> bytes | None:
@@ -147,18 +147,14 @@ class Readings:
             await self._store.drop(key)
         return value
 
-    async def put(self, key: str, value: bytes) -> None:
+    async def put(self, key: str, value: Callable[[], bytes]) -> None:
+        """Store what `value` gives, which is called in a thread, and only if there is a store."""
         if self._store is not None:
-            await self._store.put(key, await asyncio.to_thread(_sealed, value), self._seconds)
+            await self._store.put(key, await asyncio.to_thread(lambda: _sealed(value())), self._seconds)
 
     async def drop(self, key: str) -> None:
         if self._store is not None:
             await self._store.drop(key)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether there is a store."""
-        return self._store is not None
 
     async def close(self) -> None:
         await self._readers.close()
@@ -188,8 +184,7 @@ class Readings:
             return known
         text = await self._readers.extraction(file.name, file.content, file.content_type, owner=owner)
         self._keep(key, text)
-        if self._store is not None:
-            await self.put(f"text:{key}", await asyncio.to_thread(lambda: zlib.compress(packed(text), 1)))
+        await self.put(f"text:{key}", lambda: zlib.compress(packed(text), 1))
         return text
 
 

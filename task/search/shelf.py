@@ -188,19 +188,18 @@ class Shelf:
         Raises:
             EmbeddingUnavailable: there are no vectors for it.
         """
-        for _ in range(2):
-            if index.dense.d != vector.size:
-                await self._vectors.drop(opened.key, index.dense.d)
-            else:
+        problem = ""
+        for attempt in range(3):
+            if attempt:
+                index = await self.indexed(replace(opened, index=None), observer, caller)
+            if index.dense.d == vector.size:
                 with suppress(VectorsGone):
                     return await self._vectors.similarities(index.dense, vector)
-            index = await self.indexed(replace(opened, index=None), observer, caller)
-        if index.dense.d != vector.size:
-            raise EmbeddingUnavailable("The embedding model answers with vectors of different lengths. Tell the user.")
-        try:
-            return await self._vectors.similarities(index.dense, vector)
-        except VectorsGone:
-            raise EmbeddingUnavailable("The index was lost while it was searched. Try again.") from None
+                problem = "The index was lost while it was searched. Try again."
+            else:
+                problem = "The embedding model answers with vectors of different lengths. Tell the user."
+                await self._vectors.drop(opened.key, index.dense.d)
+        raise EmbeddingUnavailable(problem)
 
     async def _cut(self, key: str, text: Extraction) -> _Kept:
         if (kept := self._cache.get_index(key)) is not None:

@@ -82,9 +82,7 @@ class MemoryVectors:
 
     async def keep(self, key: str, rows: NDArray[np.float32]) -> Dense:
         """Keep the normalised rows of a document's chunks."""
-        if self._readings.is_shared:
-            content = await asyncio.to_thread(lambda: rows.astype("<f4").tobytes())
-            await self._readings.put(f"index:{key}", content)
+        await self._readings.put(f"index:{key}", lambda: rows.astype("<f4").tobytes())
         return await asyncio.to_thread(dense_index, rows)
 
     async def drop(self, key: str, dimensions: int) -> None:

@@ -79,12 +79,7 @@ def tool(
     *, name: str | None = None, effects: Iterable[Effect] = ..., timeout: float | None = None
 ) -> Callable[[Callable[..., Any]], DeclaredTool]: ...
 def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    effects: Iterable[Effect] = (Effect.READ,),
-    timeout: float | None = None,
+    function: Callable[..., Any] | None = None, /, **options: Any
 ) -> DeclaredTool | Callable[[Callable[..., Any]], DeclaredTool]:
     """Turn a function into a tool: `@tool` or `@tool(effects={Effect.WRITE}, name="…", timeout=seconds)`.
 
@@ -95,8 +90,7 @@ def tool(
         TypeError: the function has no docstring, or a parameter without a schema.
     """
 
-    decorated = partial(DeclaredTool, name=name, effects=effects, timeout=timeout)
-    return decorated if function is None else decorated(function)
+    return partial(DeclaredTool, **options) if function is None else DeclaredTool(function, **options)
 
 
 def load_tools(paths: Sequence[str]) -> list[BaseTool]:

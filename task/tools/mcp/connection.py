@@ -263,7 +263,7 @@ async def connected(
             f"The server {server} could not be started ({last[:_SHOWN]}). An operator has to check its command and "
             "what it may read, write and reach; tell the user, and answer without it."
         )
-        raise MCPFailure(Fault.UNAVAILABLE, reason) from error
+        raise MCPFailure(Fault.UNAVAILABLE, server, reason) from error
     finally:
         listening.cancel()
         transport.close()

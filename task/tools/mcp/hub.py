@@ -56,18 +56,9 @@ class ServerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
-    """What is wrong with a server: `text` with advice for the model, `summary` for users."""
-
-    server: str
-    text: str
-    summary: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Discovered:
     tools: tuple[BaseTool, ...] = ()
-    issues: tuple[Issue, ...] = ()
+    issues: tuple[MCPFailure, ...] = ()
 
     def show(self, choice: ChoiceSink) -> None:
         """List the issues, if any, in a stage of their own."""
@@ -77,7 +68,7 @@ class Discovered:
         reference = new_reference()
         missing = "; ".join(f"{issue.server}: {issue.summary}" for issue in self.issues)
         logger.warning("tools are missing (reference %s): %s", reference, missing)
-        stage.append_content("\n".join(f"## {issue.server}\n\n{issue.text}\n" for issue in self.issues))
+        stage.append_content("\n".join(f"## {issue.server}\n\n{issue}\n" for issue in self.issues))
         stage.append_content(f"\n(error reference: {reference})\n")
         StageProcessor.close_stage_safely(stage, failed=True)
 
@@ -85,7 +76,7 @@ class Discovered:
         """The issues for the model; empty if there are none."""
         if not self.issues:
             return ""
-        lines = "".join(f"\n- {issue.server}: {issue.text}" for issue in self.issues)
+        lines = "".join(f"\n- {issue.server}: {issue}" for issue in self.issues)
         return f"\n\nSome tools are not available right now:{lines}"
 
 
@@ -121,13 +112,8 @@ class MCPHub:
         servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
         names = {*taken, *ALIASES}  # an alias never means the tool of another server
-        tools: list[BaseTool] = []
-        issues: list[Issue] = []
-        for server, catalogue in zip(servers, found, strict=True):
-            tools += server.tools(catalogue, names)
-            if (failure := catalogue.failure) is not None:
-                issues.append(Issue(server.spec.name, str(failure), failure.summary))
-        return Discovered(tuple(tools), tuple(issues))
+        tools = [tool for server, known in zip(servers, found, strict=True) for tool in server.tools(known, names)]
+        return Discovered(tuple(tools), tuple(known.failure for known in found if known.failure is not None))
 
     async def tools_at(self, url: str) -> list[BaseTool]:
         """The tools of the server at `url`, which is added to the hub if it is new.
@@ -163,7 +149,7 @@ class _Server:
         """The list for this caller, or why there is none."""
         identity = await identity_of(caller, forward_key=self.spec.forward_key)
         key = sha256(identity.partition.encode()).hexdigest()
-        catalogue = self._catalogues.setdefault(key, _Catalogue(self._hub))
+        catalogue = self._catalogues.setdefault(key, _Catalogue(self._hub, self.spec.name))
         self._catalogues.move_to_end(key)
         if len(self._catalogues) > MAX_CATALOGUES:
             _, oldest = self._catalogues.popitem(last=False)
@@ -212,10 +198,10 @@ class _Server:
 class _Catalogue:
     """The last good list of a server's tools, and the server's current failure, if any."""
 
-    def __init__(self, hub: MCPHub) -> None:
+    def __init__(self, hub: MCPHub, server: str) -> None:
         self.tools: list[MCPToolModel] | None = None
         self.failure: MCPFailure | None = None
-        self._hub = hub
+        self._hub, self._server = hub, server
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
@@ -232,7 +218,7 @@ class _Catalogue:
         hung = self.failure is not None and self.failure.fault is Fault.TIMEOUT
         done, _ = await asyncio.wait({self._reading}, timeout=0.0 if hung else self._hub.patience)
         if not done and self.failure is None:
-            self.failure = MCPFailure(Fault.TIMEOUT, "The server did not list its tools in time.")
+            self.failure = MCPFailure(Fault.TIMEOUT, self._server, "The server did not list its tools in time.")
 
     async def close(self) -> None:
         if self._reading is not None:
@@ -247,7 +233,8 @@ class _Catalogue:
         except Exception:
             reference = new_reference()
             logger.exception("the tools of a server could not be listed (reference %s)", reference)
-            self.failure = MCPFailure(Fault.BROKEN, f"Its tools could not be listed (reference {reference}).")
+            text = f"Its tools could not be listed (reference {reference})."
+            self.failure = MCPFailure(Fault.BROKEN, self._server, text)
         else:
             self.tools, self.failure = tools, None
             self._read_at = self._hub.clock() - age

@@ -127,15 +127,16 @@ class Fault(StrEnum):
 
 
 class MCPFailure(ToolError):
-    """An MCP server did not answer a call."""
+    """An MCP server did not answer a call; the text has advice for the model."""
 
-    def __init__(self, fault: Fault, text: str) -> None:
+    def __init__(self, fault: Fault, server: str, text: str) -> None:
         super().__init__(text)
         self.fault = fault
+        self.server = server
 
     @property
     def summary(self) -> str:
-        """What happened, without the advice to the model."""
+        """What happened, for users."""
         return str(self).partition(". ")[0].rstrip(".")
 
 
@@ -181,9 +182,9 @@ def failure_of(
         from mcp.shared.exceptions import MCPError
 
         message = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
-        return MCPFailure(fault, f"The server {server} refused the call: {message[:1000]}")
+        return MCPFailure(fault, server, f"The server {server} refused the call: {message[:1000]}")
     shown = f" (status {status})" if status else ""
-    return MCPFailure(fault, _WORDS[fault].format(server, seconds=seconds, status=shown))
+    return MCPFailure(fault, server, _WORDS[fault].format(server, seconds=seconds, status=shown))
 
 
 def asked_to_stop() -> bool:

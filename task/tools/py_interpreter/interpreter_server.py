@@ -123,7 +123,7 @@ class InterpreterServer:
         except MCPFailure as failure:
             if failure.fault is not Fault.LOST:
                 raise
-            raise MCPFailure(failure.fault, BROKE_OFF) from failure
+            raise MCPFailure(failure.fault, failure.server, BROKE_OFF) from failure
 
     async def put(self, path: str, name: str, version: str, content: bytes, way: Way) -> None:
         """Place a file into the session's working directory, through the address that begins with `path`."""
