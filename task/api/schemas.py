@@ -102,7 +102,6 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 QueryText = Annotated[str | None, Query(max_length=200)]
 _OF_A_PAGE = AfterValidator(lambda cursor: cursor if cursor is None or position(cursor) else None)
 Cursor = Annotated[str | None, Query(max_length=200), _OF_A_PAGE]
-QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]
 
 
 class DeletedBody(ResponseModel):

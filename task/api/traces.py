@@ -1,7 +1,6 @@
 """The platform API's traces: listed, read, rated, and replayed with another model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path
@@ -16,8 +15,6 @@ from task.api.schemas import (
     Limit,
     Milliseconds,
     PageBody,
-    QueryText,
-    QueryTime,
     RequestModel,
     ResponseModel,
     Text,
@@ -161,21 +158,7 @@ class ReplayRequest(RequestModel):
 routes = router("Traces")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceQuery(TraceFilter):
-    session_id: QueryText = None
-    run_id: QueryText = None
-    experiment: QueryText = None
-    door: QueryText = None
-    since: QueryTime = None
-    until: QueryTime = None
-    model: QueryText = None
-    tool: QueryText = None
-    text: QueryText = None
-    except_door: QueryText = None
-
-
-Which = Annotated[TraceFilter, Depends(TraceQuery)]
+Which = Annotated[TraceFilter, Depends()]
 
 
 @routes.get("/traces", response_model=TraceList, responses=failures())

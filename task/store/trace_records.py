@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
 
 from task.conversation.messages import Message, Role, frozen_data
 from task.llm.base import ModelOptions, Usage
@@ -132,6 +134,10 @@ class Trace:
         return None if self.completed_at is None else round((self.completed_at - self.started_at) * 1000, 3)
 
 
+Named = Annotated[str | None, Field(max_length=200)]  # which the HTTP door checks
+At = Annotated[float | None, Field(description="Seconds since 1970.")]
+
+
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
     """Which traces a listing shows; times are seconds since 1970. Those of `except_door` are left out.
@@ -139,18 +145,18 @@ class TraceFilter:
     `tool` is the name of a tool that was called; `text` is part of the question or the answer, in any case.
     """
 
-    session_id: str | None = None
-    run_id: str | None = None
-    experiment: str | None = None
+    session_id: Named = None
+    run_id: Named = None
+    experiment: Named = None
     status: RunStatus | None = None
-    door: str | None = None
-    since: float | None = None
-    until: float | None = None
-    model: str | None = None
-    tool: str | None = None
-    text: str | None = None
+    door: Named = None
+    since: At = None
+    until: At = None
+    model: Named = None
+    tool: Named = None
+    text: Named = None
     rating: Rating | None = None
-    except_door: str | None = None
+    except_door: Named = None
 
 
 def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price]) -> float | None:

@@ -17,6 +17,7 @@ from task.store.trace_records import CUT, Price, Rating, Trace, TraceFilter
 from task.store.writer import Writer
 
 _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
+_adapter = cache(lambda: TypeAdapter(Trace))  # built with the first trace that is read
 SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
 _IN_DATA = ("decisions", "usage", "config", "limits", "warnings", "history", "asked", "content", "question")
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
@@ -173,8 +174,3 @@ def _row(trace: Trace, process: str | None) -> dict[str, Any]:
 
 def _trace(row: Row[Any]) -> Trace:
     return _adapter().validate_python({**row._mapping, **unpacked(row.data), "trace_id": row.id})
-
-
-@cache
-def _adapter() -> TypeAdapter[Trace]:
-    return TypeAdapter(Trace)
