@@ -12,11 +12,10 @@ from task.api.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageB
 from task.api.service import AGENT, DONE, CurrentKey, CurrentService, Service, router, sse, stream_of
 from task.api.traces import TraceBody
 from task.errors import NotFound
+from task.runs.events import FinishReason
 from task.runs.request import RunState
 from task.runs.runner import LiveRun, Runner
 from task.store.records import RunStatus
-
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class AnswerBody(ResponseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from task.api.failures import FILE_TOO_LARGE, Failure, failure_of, refused
 from task.api.identity import Identity, Mode
 from task.conversation.inputs import CALLER
 from task.errors import AgentError
+from task.llm.transport import is_loopback
 from task.telemetry.operations import REQUEST, REQUEST_ID, RequestInfo
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class Guard:
                 name = urlsplit(f"//{host}").hostname or ""
             except ValueError:
                 name = ""
-            is_own_name = name == "localhost" or _is_loopback(name) or name in self.options.hosts
-            if not (is_own_name and (client is None or _is_loopback(client[0]))):
+            is_own_name = is_loopback(name) or name in self.options.hosts
+            if not (is_own_name and (client is None or is_loopback(client[0]))):
                 text = (
                     "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
                     "another one: AGENT_HTTP__MODE=keys, or =dial for callers with a key of DIAL Core."
@@ -237,10 +237,3 @@ def _too_large(limit: int, *, is_upload: bool) -> Failure:
         return refused(413, FILE_TOO_LARGE.format(limit=limit - FORM_BYTES), "file_too_large")
     text = f"The body is larger than {limit:,} bytes. Upload large files to /v1/files and name their ids."
     return refused(413, text, "body_too_large")
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

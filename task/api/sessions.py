@@ -30,6 +30,7 @@ from task.api.schemas import (
 from task.api.service import CurrentService, router
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role
+from task.documents.model import code
 from task.errors import NotFound
 from task.store.records import Origin, Session, SessionFilter, Versions, iso, json_bytes
 
@@ -261,7 +262,6 @@ async def list_versions(session_id: str, service: CurrentService) -> Any:
 
 AT_ONCE = 100  # sessions of one page while all are exported
 _SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Agent"}
-_BACKTICKS = re.compile(r"`{3,}")
 
 
 def disposition(title: str, ending: str) -> dict[str, str]:
@@ -299,8 +299,9 @@ def as_markdown(session: Session) -> str:
         for call in message.tool_calls:
             arguments = json.dumps(json.loads(call.function.arguments), ensure_ascii=False, indent=2)
             result = results.get(call.id)
-            parts += [f"<details><summary>{call.name}</summary>", _fenced(arguments, "json")]
-            parts += [_fenced(result.text()), "</details>", _attached(result)] if result is not None else ["</details>"]
+            shown, files = (code(result.text()).text, _attached(result)) if result is not None else ("", "")
+            head = f"<details><summary>{call.name}</summary>"
+            parts += [head, code(arguments, "json").text, shown, "</details>", files]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -319,8 +320,3 @@ async def as_lines(sessions: Sessions, owner: str, which: SessionFilter) -> Asyn
 def _attached(message: Message) -> str:
     names = (" ".join((file.title or file.url or "file").split()) for file in message.attachments)
     return "\n".join(f"- Attached: {name}" for name in names)
-
-
-def _fenced(text: str, language: str = "") -> str:
-    fence = "`" * max((len(run) + 1 for run in _BACKTICKS.findall(text)), default=3)
-    return f"{fence}{language}\n{text}\n{fence}"

@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
 
-from task.conversation.messages import Role, assistant, system, user
+from task.conversation.messages import Role, system, user
 from task.errors import AgentError
-from task.llm.base import DEMO_NAME, Accumulator, ModelOptions, Usage
+from task.llm.base import DEMO_NAME, ModelOptions
 from task.local.model.weights import CODER
+from task.loop import ToolLoop
+from task.output.sinks import NullChoice
 from task.product import Profile, Services
 from task.runs.request import RunRequest, RunState, session_title
 from task.runs.traces import TraceStart, recorded
 from task.store.records import short_title
-from task.telemetry.operations import RunInfo, model_request
+from task.telemetry.operations import RunInfo
+from task.tools.toolbox import Toolbox
 
 logger = logging.getLogger(__name__)
 
@@ -76,23 +78,18 @@ class Titles:
             logger.exception("no title was made")
 
     async def _generated(self, request: RunRequest, text: str, model: str) -> str:
-        caller, options = request.caller, self._profile.options_for(ModelOptions(max_tokens=MOST_TOKENS))
-        messages, started = (system(PROMPT), user(text)), time.monotonic()
-        chat_model, made = self._profile.backend.chat_model(model, caller.of_tools()), Accumulator()
+        options, backend = self._profile.options_for(ModelOptions(max_tokens=MOST_TOKENS)), self._profile.backend
+        owner, messages, caller = request.caller.owner, [system(PROMPT), user(text)], request.caller.of_tools()
         # Without content and session: the conversation's own traces are those of its answers.
-        start = TraceStart(caller.owner, DOOR, model, replace(options, stop=None), messages, content=False)
+        start = TraceStart(owner, DOOR, model, replace(options, stop=None), tuple(messages), content=False)
         async with recorded(self._services.store, start) as observer:
-            with self._services.telemetry.run(
-                RunInfo(DOOR, model, self._profile.backend.provider), caller.headers
-            ) as measured:
-                with model_request(model) as asked:
-                    async for delta in chat_model.stream(messages, (), options):
-                        made.add(delta)
-                    used = made.usage or Usage()
-                    asked.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens)
-                measured.status = "finished"
-            observer.model_answered(assistant(made.text), made.usage or Usage(), time.monotonic() - started)
-        return made.text
+            with self._services.telemetry.run(RunInfo(DOOR, model, backend.provider), caller.headers) as measured:
+                loop = ToolLoop(backend.chat_model(model, caller), Toolbox(()), observer=observer, options=options)
+                outcome = await loop.run(messages, NullChoice(), caller)
+                measured.status = outcome.status
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.answer.text()
 
 
 def cleaned(text: str) -> str:
