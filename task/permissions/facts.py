@@ -30,12 +30,17 @@ _IN_PYTHON = frozenset({"execute_code", "python_run"})  # our own, whose code is
 
 
 class CallFacts:
-    """The facts of one call, each computed at its first use."""
+    """The facts of one call, each computed at its first use.
+
+    `command` is the command line in the arguments of a tool that executes or writes, if there is one; `unread`: the
+    call may run commands that were not recognised in them.
+    """
 
     def __init__(self, request: CallRequest) -> None:
         self.request = request
         self.tool = request.call.name
         self.effects = request.effects
+        self.command, self.unread = _command_of(request)
 
     @cached_property
     def urls(self) -> tuple[str, ...]:
@@ -76,25 +81,6 @@ class CallFacts:
         words = (word for command in reaching for word in command.words if not word.startswith("-"))
         found += [remote[1].lower() for word in words if (remote := _REMOTE.fullmatch(word))]
         return tuple(dict.fromkeys(host for host in found if host))
-
-    @cached_property
-    def _commands(self) -> tuple[str, bool]:
-        # The command lines of a tool that executes or writes, and whether it can run no others.
-        executes = Effect.EXECUTE in self.effects
-        if self.tool in _IN_PYTHON or not (executes or Effect.WRITE in self.effects):
-            return "", not executes or self.effects <= {Effect.EXECUTE} or self.request.workspace is not None
-        lines, whole = command_lines(self.request.arguments, executes=executes)
-        return lines, whole or not (executes or lines)
-
-    @property
-    def command(self) -> str:
-        """The command line in the arguments of a tool that executes or writes; empty if there is none."""
-        return self._commands[0]
-
-    @property
-    def unread(self) -> bool:
-        """Whether the call may run commands that were not recognised in its arguments."""
-        return not self._commands[1]
 
     @cached_property
     def script(self) -> Script:
@@ -182,6 +168,14 @@ class CallFacts:
         names = (word for word in words if _NAME.search(word) and "://" not in word)
         known = filter(self.request.context.knows, dict.fromkeys([*self.urls, *names]))
         return self.text_length - sum(map(len, islice(known, FREE_NAMES)))
+
+
+def _command_of(request: CallRequest) -> tuple[str, bool]:
+    effects, executes = request.effects, Effect.EXECUTE in request.effects
+    if request.call.name in _IN_PYTHON or not (executes or Effect.WRITE in effects):
+        return "", executes and not effects <= {Effect.EXECUTE} and request.workspace is None
+    lines, whole = command_lines(request.arguments, executes=executes)
+    return lines, not whole and (executes or bool(lines))
 
 
 def outside(path: str) -> bool:

@@ -89,26 +89,27 @@ def parsed(text: str) -> Script:
 
 
 def _script(text: str) -> Script:
-    commands: list[Command] = []
-    files: list[tuple[str, str]] = []
-    segment: list[tuple[str, str]] = []
-    before = ""
+    commands, reads, writes = list[Command](), list[str](), list[str]()
+    words, patterns, redirection, begun, before = list[str](), False, "", False, ""
     for kind, mark in _tokens(text.strip(" \t\n")):
+        word, is_pattern = _word(mark) if kind == "word" else ("", False)
+        if redirection:
+            if not word or is_pattern or _SOCKET.match(word):
+                raise _NotPlainError("a redirection to something else than one file")
+            (reads if redirection == "<" else writes).append(word)
+        if kind == "word" and not redirection:
+            words.append(word)
+            patterns = patterns or is_pattern
+        redirection = mark if kind == "redirection" else ""
         if kind != "end":
-            segment.append((kind, mark))
-        elif segment:
-            command, opened = _command(segment)
-            if command.name == "cd":
-                in_front = mark in ("&&", "") and not (commands or opened or command.patterns)
-                if not in_front or len(command.words) != 2 or command.words[1][:1] in ("", "-"):
-                    raise _NotPlainError("cd elsewhere than in front: cd FOLDER && …")
-            commands.append(command)
-            files += opened
-            before, segment = mark, []
+            begun = True
+        elif begun:
+            is_first = not (commands or reads or writes or patterns) and mark in ("&&", "")
+            commands.append(_command(words, patterns, may_be_cd=is_first))
+            words, patterns, begun, before = [], False, False, mark
         elif not (commands and (mark == "\n" or (not mark and before == ";"))):
             raise _NotPlainError("a missing command")
-    reads = tuple(file for mark, file in files if mark == "<")
-    return Script(tuple(commands), tuple(file for mark, file in files if mark != "<"), reads)
+    return Script(tuple(commands), tuple(writes), tuple(reads))
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -135,27 +136,13 @@ def _mark(rest: str) -> str:
     return "another redirection than > >> < 2> 2>> 2>&1" if rest[0] in "<>0123456789" else f"an unquoted {rest[0]}"
 
 
-def _command(segment: Sequence[tuple[str, str]]) -> tuple[Command, list[tuple[str, str]]]:
-    # A command, and the files that it redirects with their marks.
-    words: list[str] = []
-    files: list[tuple[str, str]] = []
-    patterns = False
-    left = iter(segment)
-    for kind, token in left:
-        if kind == "redirection":
-            kind, file = next(left, ("", ""))
-            file, is_pattern = _word(file)
-            if kind != "word" or is_pattern or not file or _SOCKET.match(file):
-                raise _NotPlainError("a redirection to something else than one file")
-            files.append((token, file))
-        elif kind == "word":
-            word, is_pattern = _word(token)
-            words.append(word)
-            patterns = patterns or is_pattern
+def _command(words: Sequence[str], patterns: bool, *, may_be_cd: bool) -> Command:
     name = words[0] if words else ""
     if name in _SHELLS_OWN or _NAME.fullmatch(name) is None:
         raise _NotPlainError("an assignment" if "=" in name else f"{name[:30] or 'nothing'} in place of a program")
-    return Command(tuple(words), patterns=patterns), files
+    if basename(name) == "cd" and not (may_be_cd and len(words) == 2 and words[1][:1] not in ("", "-")):
+        raise _NotPlainError("cd elsewhere than in front: cd FOLDER && …")
+    return Command(tuple(words), patterns=patterns)
 
 
 def _word(token: str) -> tuple[str, bool]:

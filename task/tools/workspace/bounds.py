@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 _TASK = Path(__file__).parents[2]
@@ -30,14 +29,7 @@ class Toolchains:
 
 def toolchains(workspace: Path, environment: Mapping[str, str], python: Path | None = None) -> Toolchains:
     """What the workspace's commands use; `environment` is the user's, `python` by default the workspace's."""
-    named = tuple((name, environment[name]) for name in ("HOME", "PATH", "RUSTUP_HOME") if name in environment)
-    return _found(workspace, python or python_of(workspace, environment), named)
-
-
-@lru_cache(maxsize=8)
-def _found(workspace: Path, python: Path, named: tuple[tuple[str, str], ...]) -> Toolchains:
-    environment = dict(named)
-    home = Path(environment.get("HOME") or "/nowhere")
+    python, home = python or python_of(workspace, environment), Path(environment.get("HOME") or "/nowhere")
     folders = [Path(text) for text in environment.get("PATH", "").split(os.pathsep) if text.startswith("/")]
     folders = [folder for folder in folders if folder.is_dir() and not folder.resolve().is_relative_to(workspace)]
     programs = [python, *filter(os.path.exists, (folder / name for folder in folders for name in _PROGRAMS))]

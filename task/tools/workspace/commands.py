@@ -170,7 +170,7 @@ class Commands:
     def _policy(self, variables: Mapping[str, str], python: Path | None) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
         found = toolchains(root, os.environ, python)
-        self._references = {folder: references(folder, self._references.get(folder)) for folder in git_folders(root)}
+        self._references = {folder: references(folder) for folder in git_folders(root)}
         objects = [folder / "objects" for folder in self._references if os.access(folder, os.W_OK)]
         with open("/proc/self/status") as status:
             umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")

@@ -37,7 +37,7 @@ _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _HEAD = re.compile(r"ref: refs/(?!.*\.\.)\S+")
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-References = dict[str, tuple[tuple[int, ...], bytes]]  # files with their mode, what shows a change, and content
+References = dict[str, tuple[int, bytes]]  # files with their mode and content
 
 
 def git(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -137,8 +137,8 @@ def _inside(root: Path, place: str) -> set[str]:
     return {path for path in (os.path.normpath(place), os.path.realpath(place)) if path.startswith(f"{root}/")}
 
 
-def references(folder: Path, known: References | None = None) -> References:
-    """What one of git's folders has as references and HEAD, by path; files that have not changed are those `known`."""
+def references(folder: Path) -> References:
+    """What one of git's folders has as references and HEAD, by path."""
     found: References = {}
     for place, folders, names, handle in os.fwalk(folder):
         inside = place[len(str(folder)) + 1 :]
@@ -147,14 +147,11 @@ def references(folder: Path, known: References | None = None) -> References:
         for name in names:
             path, content = os.path.join(inside, name), b""
             with suppress(OSError):  # it is not there
-                state = os.lstat(name, dir_fd=handle)
-                stamp = state.st_mode, state.st_ino, state.st_size, state.st_ctime_ns
-                if known is not None and path in known and known[path][0] == stamp:
-                    content = known[path][1]
-                elif stat.S_ISREG(state.st_mode):
+                mode = os.lstat(name, dir_fd=handle).st_mode
+                if stat.S_ISREG(mode):
                     with open(os.open(name, _READING, dir_fd=handle), "rb") as file:
                         content = file.read(MOST_BYTES if path == "packed-refs" else 1024)
-                found[path] = stamp, content
+                found[path] = mode, content
     return found
 
 
@@ -163,18 +160,17 @@ def keep_references(root: Path, folder: Path, before: References) -> str:
 
     Nothing of the command may be left. The sentence that names them, else nothing.
     """
-    after = references(folder, before)
-    old, new = _named(before), _named(after)
+    old, new = _named(before), _named(references(folder))
     lost = [name for name in sorted({*old, *new}) if not _is_forward(root, folder, name, old.get(name, ""), new)]
     if not lost:
         return ""
     for place in (folder / name for name in ("HEAD", "packed-refs", "refs")):
         delete(place) if place.is_dir() and not place.is_symlink() else place.unlink(missing_ok=True)
     (folder / "refs").mkdir()
-    for path, (stamp, content) in before.items():
+    for path, (mode, content) in before.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
-        (folder / path).chmod(stat.S_IMODE(stamp[0]))
+        (folder / path).chmod(stat.S_IMODE(mode))
     return f"git: {', '.join(lost)} would have lost commits; all references are as before the command again"
 
 
@@ -193,6 +189,6 @@ def _is_forward(root: Path, folder: Path, name: str, old: str, references: Mappi
 
 def _named(files: References) -> dict[str, str]:
     # A reference in a file of its own counts before a packed one.
-    packed = (line.partition(" ") for line in os.fsdecode(files.get("packed-refs", ((), b""))[1]).splitlines())
+    packed = (line.partition(" ") for line in os.fsdecode(files.get("packed-refs", (0, b""))[1]).splitlines())
     found = {name: value for value, _, name in packed if _ID.fullmatch(value)}
     return found | {path: os.fsdecode(text).strip() for path, (_, text) in files.items() if path != "packed-refs"}
