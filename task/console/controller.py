@@ -11,7 +11,7 @@ from task.closing import run_blocking
 from task.console.attachments import AttachedFile, attach, mentioned, message_with, saved
 from task.console.configuration import ConfigurationManager
 from task.console.conversation import OWNER, Conversation, decided, load_state, save_state
-from task.console.error_handler import ErrorHandler, described
+from task.console.error_handler import ErrorHandler
 from task.console.slash.completion import complete
 from task.console.slash.table import find_command
 from task.console.ui_manager import UserInterfaceManager
@@ -52,7 +52,6 @@ class FrameworkController:
         self.answering = self.failed = False
         self.history = MessageManager()
         self._conversation: Conversation | None = None
-        self._product: ConsoleProduct | None = None
         self._ready = self._ended = False
         self._mirrored = 0  # messages of the session that the history has
 
@@ -65,9 +64,7 @@ class FrameworkController:
 
     @property
     def product(self) -> ConsoleProduct:
-        if self._product is None:
-            raise ComponentInitError(NOT_READY)
-        return self._product
+        return self.conversation.product
 
     @property
     def caller(self) -> RunCaller:
@@ -204,12 +201,11 @@ class FrameworkController:
         except AgentError:
             self.config.settings = earlier
             raise
-        old, self._product = self._product, product
-        self._initialize_lial()
+        old = self.product
+        self._use(product)
         kept, self.history = self.history.serialize(), self._new_history()
         self.history.deserialize({"messages": kept["messages"]})
-        if old is not None:
-            run_blocking(old.close)
+        run_blocking(old.close)
         return f"The configuration is in use: model {self.conversation.model}."
 
     def quit(self) -> None:
@@ -221,26 +217,24 @@ class FrameworkController:
     def shutdown(self) -> None:
         """End what runs and close what was opened; the session stays."""
         self.ui.close()  # its line of status asks the conversation
-        if self._conversation is not None:
-            run_blocking(self._conversation.runner.close)
-            self._conversation = None
-        if self._product is not None:
-            run_blocking(self._product.close)
-            self._product = None
+        conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            run_blocking(conversation.runner.close)
+            run_blocking(conversation.product.close)
 
     def _initialize_dcm(self) -> bool:
-        self._product = run_blocking(console_product, self.config.settings, self.folder)  # the context is a part of it
+        self._use(run_blocking(console_product, self.config.settings, self.folder))  # the context is a part of it
         return True
 
     def _initialize_lial(self) -> bool:
-        key, product = self.config.settings.dial_api_key, self.product
-        runner = Runner(product.services, product.profile, describe=described)
-        caller = RunCaller(OWNER, key.get_secret_value() if key else "")
+        return True  # the model is a part of the product too
+
+    def _use(self, product: ConsoleProduct) -> None:
+        runner, caller = Runner(product.services, product.profile), RunCaller(OWNER, product.services.core_key)
         if self._conversation is None:
             self._conversation = Conversation(product, runner, caller)
         else:
             self._conversation = replace(self._conversation, product=product, runner=runner, caller=caller)
-        return True
 
     def _initialize_teps(self) -> bool:
         return True  # tools run in the conversation's runs, and their questions are asked here

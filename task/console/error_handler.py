@@ -4,13 +4,10 @@ import logging
 import traceback
 
 from task.console.terminal.answer import masked
-from task.errors import AgentError, ProviderError, reference_of, with_reference
-from task.llm.failures import reported
-from task.runs.events import RunError
+from task.errors import AgentError, reference_of, with_reference
+from task.runs.runner import UNEXPECTED
 
 logger = logging.getLogger(__name__)
-
-UNEXPECTED = "Something unexpected went wrong. Try again; the log has the details."
 
 
 class ErrorHandler:
@@ -40,14 +37,3 @@ class ErrorHandler:
     def log_error(self, error_type: str, error_message: str, exception: Exception | None = None) -> None:
         reference = f" (reference {reference_of(exception)})" if exception is not None else ""
         logger.error("%s%s: %s", error_type, reference, error_message or exception, exc_info=exception)
-
-
-def described(error: BaseException, model: str) -> RunError:
-    """The `error` event of a run."""
-    if isinstance(error, ProviderError):
-        reference, sentence = reported(error, model)
-    else:
-        reference = reference_of(error)
-        logger.error("a run failed (reference %s)", reference, exc_info=error)
-        sentence = with_reference(str(error) if isinstance(error, AgentError) else UNEXPECTED, reference)
-    return RunError({"message": sentence, "reference": reference})

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from task.conversation.messages import Role
-from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
+from task.errors import AgentError, NotFound, ProviderError, StoreUnavailable, reference_of, with_reference
+from task.llm.failures import reported
 from task.loop import RunOutcome
 from task.product import Profile, Services
 from task.runs.answering import RunChoice, answer, finish_reason
@@ -28,16 +29,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 5.0
+UNEXPECTED = "Something unexpected went wrong. Try again; the log has the details."
 UNSTORED = "The answer could not be stored yet. Ask again in a moment."
 
 Describe = Callable[[BaseException, str], RunError]
 
 
-def described(error: BaseException, _: str) -> RunError:
+def described(error: BaseException, model: str) -> RunError:
     """The `error` event for doors without a wording of their own."""
-    reference = reference_of(error)
-    logger.error("a run failed (reference %s)", reference, exc_info=error)
-    return RunError({"message": with_reference(str(error), reference), "reference": reference})
+    if isinstance(error, ProviderError):
+        reference, sentence = reported(error, model)
+    else:
+        reference = reference_of(error)
+        logger.error("a run failed (reference %s)", reference, exc_info=error)
+        sentence = with_reference(str(error) if isinstance(error, AgentError) else UNEXPECTED, reference)
+    return RunError({"message": sentence, "reference": reference})
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -24,20 +25,6 @@ PROVIDERS: Mapping[str, str | None] = {
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
 }
-# The keys of `llm` and of a provider's section in it, and the setting of each.
-MODEL_KEYS: Mapping[str, str] = {
-    "api_key": "openai_api_key",
-    "base_url": "openai_base_url",
-    "endpoint": "openai_base_url",
-    "model": "deployment_name",
-    "deployment_name": "deployment_name",
-    "temperature": "temperature",
-    "max_output_tokens": "llm.max_tokens",
-    **{name: f"llm.{name}" for name in ModelSettings.model_fields},
-    "num_ctx": "ollama.context_tokens",
-    "keep_alive": "ollama.keep_alive",
-    "component": "dapr.component",
-}
 # What `api_key` and `base_url` set where the provider is not one with OpenAI's API.
 _OF_PROVIDER: Mapping[str, tuple[str, str]] = {
     "dial": ("dial_api_key", "dial_endpoint"),
@@ -45,30 +32,15 @@ _OF_PROVIDER: Mapping[str, tuple[str, str]] = {
     "ollama": ("ollama_api_key", "ollama_local"),
     "dapr": ("dapr_api_token", "dapr_grpc_endpoint"),
 }
+_TABLES: Mapping[str, Mapping[str, str]] = tomllib.loads(Path(__file__).with_name("aliases.toml").read_text("utf-8"))
+MODEL_KEYS = {**_TABLES["llm"], **{name: f"llm.{name}" for name in ModelSettings.model_fields}}
 _OF_FRAMEWORK = ("name", "version", "state_file")  # settings of the console that are not keys of `ui`
 # The keys of the other sections, and the setting of each.
-ALIASES: Mapping[str, str] = {
-    "framework.name": "console.name",
-    "framework.version": "console.version",
-    "framework.log_level": "log_level",
-    "framework.log_file": "log_file",
-    "framework.debug_mode": "console.debug_mode",
-    "framework.default_persona": "context.persona",
+ALIASES = {
     **{f"message_history.{name}": f"history.{name}" for name in HistorySettings.model_fields},
     **{f"ui.{name}": f"console.{name}" for name in ConsoleSettings.model_fields if name not in _OF_FRAMEWORK},
-    "dcm.allow_absolute_paths": "context.allow_absolute_paths",
-    "dcm.allow_parent_traversal": "context.allow_parent_traversal",
-    "dcm.context_definition_path": "context.definition_path",
-    "dcm.max_document_size": "context.max_document_bytes",
-    "dcm.document_cache_enabled": "context.cached_documents",
-    "dcm.document_cache_size": "context.cached_documents",
-    "dcm.section_identification_regex": "context.section_pattern",
     **{f"teps.{name}": f"teps.{name}" for name in TepsSettings.model_fields},
-    "teps.tool_timeout": "limits.tool_seconds",
-    "advanced.state_file": "console.state_file",
-    "advanced.max_retries": "llm.attempts",
-    "advanced.retry_delay_base": "llm.retry_seconds",
-    "advanced.icerc_timeout": "teps.confirmation_seconds",
+    **{f"{section}.{name}": own for section in _TABLES if section != "llm" for name, own in _TABLES[section].items()},
 }
 SECTIONS = frozenset(key.partition(".")[0] for key in ALIASES) | {"llm"}
 # Keys whose numbers mean something else than those of their settings.

@@ -4,7 +4,7 @@ A bucket is kept as the time at which it is full again; what is full holds the r
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from task.shared.redis_store import RedisStore
 
@@ -31,20 +31,18 @@ class RateLimits:
         return await self.own(name, per_minute)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBuckets:
+def buckets_in_memory(clock: Callable[[], float]) -> Take:
     """The buckets of a process that shares its callers with no other."""
+    all_full_at = dict[str, float]()
 
-    clock: Callable[[], float]
-    _full_at: dict[str, float] = field(default_factory=dict[str, float])
-
-    async def take(self, name: str, per_minute: int) -> float | None:
-        """As `Take`."""
-        now = self.clock()
-        full_at = max(self._full_at.get(name, now), now) + MINUTE / per_minute
+    async def take(name: str, per_minute: int) -> float | None:
+        now = clock()
+        full_at = max(all_full_at.get(name, now), now) + MINUTE / per_minute
         if (wait := full_at - now - MINUTE) > LEAST_WAIT:
             return wait
-        if len(self._full_at) >= MOST_BUCKETS:
-            self._full_at.clear()
-        self._full_at[name] = full_at
+        if len(all_full_at) >= MOST_BUCKETS:
+            all_full_at.clear()
+        all_full_at[name] = full_at
         return None
+
+    return take

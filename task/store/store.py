@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Table, delete, or_, select, tuple_
 
 from task.errors import StoreUnavailable
-from task.shared.limits import MemoryBuckets, RateLimits
+from task.shared.limits import RateLimits, buckets_in_memory
 from task.store import tables
 from task.store.access import StoreOptions
 from task.store.approvals import StoredApprovals, StoredGrants
@@ -139,7 +139,8 @@ async def open_store(options: StoreOptions) -> Store:
         raise
     # From here on tasks run that only `close` ends, so that nothing below may fail.
     now, writer = processes.clock, Writer(database)
-    buckets = StoredBuckets(database, now) if options.shared or not database.is_sqlite else MemoryBuckets(now)
+    stored = options.shared or not database.is_sqlite
+    take = StoredBuckets(database, now).take if stored else buckets_in_memory(now)
     store = Store(
         Sessions(database, now),
         Runs(database, writer, processes, now),
@@ -147,7 +148,7 @@ async def open_store(options: StoreOptions) -> Store:
         StoredApprovals(database, now),
         StoredGrants(database, now),
         Keys(database, now),
-        RateLimits(buckets.take, options.redis),
+        RateLimits(take, options.redis),
         Prompts(database),
         database,
         writer,

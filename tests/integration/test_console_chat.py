@@ -63,11 +63,12 @@ async def test_a_model_that_fails_is_one_line_with_a_reference_and_the_next_turn
 @pytest.mark.fault("console: an error that nobody expected")
 async def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(tmp_path: Path) -> None:
     async with talking(tmp_path, then=says("Hi.")) as console:
+        product = console.product
         console.conversation.show = console.conversation.product = None  # type: ignore[assignment]
         [plain] = await console.types("Hello")
         console.ui.debug_mode = True
         [whole] = await console.types("Hello")
-        console.conversation.product = console.product
+        console.conversation.product = product
         await console.types("Hello")
         assert console.history.get_messages()[-1]["content"] == "Hi."
     assert "unexpected" in plain

@@ -10,12 +10,13 @@ from rich.cells import cell_len
 
 from task.approvals.approvals import typed_answer
 from task.console.attachments import saved
-from task.console.error_handler import ErrorHandler, described
+from task.console.error_handler import ErrorHandler
 from task.console.terminal.rendering import PermissionQuestion, ansi, card, decision, editable, edited
 from task.conversation.inputs import Answer
 from task.conversation.messages import Attachment
 from task.core_client.files import UnpooledFiles
 from task.errors import InvalidRequest, LIALError, ProviderError
+from task.runs.runner import described
 
 
 def question(**more: Any) -> PermissionQuestion:

