@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,16 +63,10 @@ class TraceRecorder(LoopObserver):
     Without `traces` it only collects. `trace` can be called at any time.
     """
 
-    def __init__(
-        self,
-        traces: Traces | None,
-        start: TraceStart,
-        trace_id: str | None = None,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, traces: Traces | None, start: TraceStart, trace_id: str | None = None) -> None:
         self.trace_id = trace_id or new_id("trace", 12)
         self._traces, self._start, self._stored = traces, start, False
-        self._clock = clock or (traces.clock if traces is not None else time.time)
+        self._clock = traces.clock if traces is not None else time.time
         self._turn = partial(TracedTurn.of, content=start.content)
         self._started_at = self._clock()
         self._turns = [self._turn(message, self._started_at) for message in start.asked]

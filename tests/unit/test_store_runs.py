@@ -206,7 +206,7 @@ async def taken_for_dead(tmp_path: Path) -> AsyncGenerator[tuple[Store, Store, R
         frozen.runs.append_event(run.run_id, "text", text="I was just")
         await queued(frozen)
         start = TraceStart(OWNER, "runs", "m", run_id=run.run_id)
-        frozen.traces.put(TraceRecorder(None, start, "trace_1", clock).trace(), stored=False)
+        frozen.traces.put(replace(TraceRecorder(None, start, "trace_1").trace(), started_at=clock()), stored=False)
         await frozen.writer.flush()
         await seen_for(other, clock, 31)
         assert await other.processes.interrupt_orphans() == 1

@@ -251,12 +251,12 @@ async def test_a_rating_survives_the_next_state_of_its_trace(store: Store) -> No
 
 @pytest.mark.fault("store: two traces of one id")
 async def test_a_next_state_does_not_replace_somebody_elses_trace_of_the_same_id(store: Store) -> None:
-    theirs = TraceRecorder(None, TraceStart("bob", "http", "gpt-4o"), "trace_0000abcd", lambda: 1.0).trace()
-    mine = TraceRecorder(None, TraceStart(OWNER, "http", "gpt-4o"), "trace_0000abcd", lambda: 2.0).trace()
+    theirs = TraceRecorder(None, TraceStart("bob", "http", "gpt-4o"), "trace_0000abcd").trace()
+    mine = TraceRecorder(None, TraceStart(OWNER, "http", "gpt-4o"), "trace_0000abcd").trace()
     for trace, stored in ((theirs, False), (mine, True)):
         store.traces.put(trace, stored=stored)
     await store.writer.flush()
-    assert (await store.traces.get("bob", "trace_0000abcd")).started_at == 1.0
+    assert (await store.traces.get("bob", "trace_0000abcd")).started_at == theirs.started_at
     assert await listed(store) == set()
 
 
