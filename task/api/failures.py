@@ -10,20 +10,8 @@ from fastapi.exceptions import RequestValidationError, ResponseValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from task import errors
 from task.api.schemas import SCHEMA_REFERENCE, JsonResponse, ResponseModel
-from task.errors import (
-    AgentError,
-    Conflict,
-    InvalidRequest,
-    KeyReused,
-    NotFound,
-    ProviderError,
-    StoreUnavailable,
-    TooManyRuns,
-    new_reference,
-    reference_of,
-    with_reference,
-)
 from task.llm.failures import reported
 from task.runs.events import RunError
 from task.runs.request import RunState
@@ -42,12 +30,12 @@ _PROVIDER_STATUSES = {n: n for n in (400, 404, 429, 503, 504)} | {413: 400, 422:
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR = {"content": {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}}
 _REFUSALS: dict[type, tuple[int, str]] = {
-    InvalidRequest: (400, "invalid_request"),
-    NotFound: (404, "not_found"),
-    Conflict: (409, "conflict"),
-    KeyReused: (422, "idempotency_key_reused"),
-    TooManyRuns: (429, "rate_limit_exceeded"),
-    StoreUnavailable: (503, "store_unavailable"),
+    errors.InvalidRequest: (400, "invalid_request"),
+    errors.NotFound: (404, "not_found"),
+    errors.Conflict: (409, "conflict"),
+    errors.KeyReused: (422, "idempotency_key_reused"),
+    errors.TooManyRuns: (429, "rate_limit_exceeded"),
+    errors.StoreUnavailable: (503, "store_unavailable"),
 }
 
 
@@ -75,7 +63,7 @@ def failures(*more: int) -> dict[int | str, dict[str, Any]]:
     return dict.fromkeys(sorted({400, 401, 403, 429, 503, *more, *models}), _ERROR)
 
 
-class Failure(AgentError):
+class Failure(errors.AgentError):
     """What a caller receives: OpenAI's error with a reference into the log, the seconds to wait, and a run's ids."""
 
     def __init__(
@@ -114,15 +102,15 @@ class Failure(AgentError):
 
 def failure_of(error: BaseException, model: str = "") -> Failure:
     """The caller's view of the error; details for the operator go to the log."""
-    reference = reference_of(error)
+    reference = errors.reference_of(error)
     match error:
         case Failure():
             return error
-        case InvalidRequest() | StoreUnavailable():
+        case errors.InvalidRequest() | errors.StoreUnavailable():
             status, code = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-            param, retry = "Idempotency-Key" if isinstance(error, KeyReused) else None, 5 if status >= 429 else None
-            return refused(status, str(error), code, param, retry, reference=reference)
-        case ProviderError():
+            param = "Idempotency-Key" if isinstance(error, errors.KeyReused) else None
+            return refused(status, str(error), code, param, 5 if status >= 429 else None, reference=reference)
+        case errors.ProviderError():
             reference, text = reported(error, model)
             status = _PROVIDER_STATUSES.get(error.status_code or 0, 502)
             return _failure(status, text, error.code, None, reference, error.retry_after)
@@ -140,7 +128,7 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
             logger.error("an answer of %s does not fit (reference %s): %s", error.endpoint_path, reference, faults)
         case _:
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
-    text = with_reference("Something went wrong on our side. Try again.", reference)
+    text = errors.with_reference("Something went wrong on our side. Try again.", reference)
     return _failure(500, text, "internal_error", None, reference)
 
 
@@ -155,7 +143,7 @@ def refused(
     detail: str = "",
 ) -> Failure:
     """A request that is not answered, under a reference into the log, which never repeats what was sent."""
-    reference = reference or new_reference()
+    reference = reference or errors.new_reference()
     level = logging.WARNING if status >= 500 else logging.INFO
     why = f": {detail}" if detail else ""
     logger.log(level, "a request was refused (reference %s, status %s, code %s)%s", reference, status, code, why)
@@ -167,7 +155,7 @@ def _failure(
 ) -> Failure:
     error = {"message": message, "param": param, "code": code, "reference": reference or None}
     seconds = max(1, ceil(retry_after)) if retry_after is not None else None
-    return Failure(status, {**error, "display_message": with_reference(message, reference)}, seconds)
+    return Failure(status, {**error, "display_message": errors.with_reference(message, reference)}, seconds)
 
 
 _OF_TYPES = frozenset("([")  # tagged-union[…], function-after[…], (text)
@@ -179,7 +167,7 @@ def add_failure_handlers(app: FastAPI) -> None:
     async def failed(_: Request, error: Exception) -> Response:
         return failure_of(error).response(error.headers if isinstance(error, HTTPException) else None)
 
-    for kind in (AgentError, RequestValidationError, ResponseValidationError, HTTPException, 500):
+    for kind in (errors.AgentError, RequestValidationError, ResponseValidationError, HTTPException, 500):
         app.add_exception_handler(kind, failed)
 
 

@@ -51,7 +51,6 @@ HEADERS = {
 }
 LISTENING = "camera=(), geolocation=(), microphone=(self)"
 _IMPORT = re.compile(r'^(?:import|export)\b[^;]*?"\./([\w.-]+\.js)";', re.MULTILINE)
-_TEXT = frozenset({".html", ".css", ".js", ".mjs", ".json", ".svg"})
 # What every browser needs, also where the system's own table does not know it.
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
 
@@ -78,9 +77,8 @@ class PageFile:
 
     @property
     def media_type(self) -> str:
-        suffix = Path(self.name).suffix
-        kind = _TYPES.get(suffix) or mimetypes.guess_type(self.name)[0] or "application/octet-stream"
-        return f"{kind}; charset=utf-8" if suffix in _TEXT else kind
+        known = _TYPES.get(Path(self.name).suffix) or mimetypes.guess_type(self.name)[0]
+        return known or "application/octet-stream"
 
     @cached_property
     def tag(self) -> str:

@@ -33,11 +33,8 @@ class InputImage(RequestModel):
     detail: Text | None = None
 
 
-class InputFile(RequestModel):
+class InputFile(chat.FileContent):
     type: Literal["input_file"]
-    file_id: Text | None = None
-    file_data: Text | None = None
-    filename: str | None = Field(default=None, max_length=255)
 
 
 MessagePart = Annotated[InputText | chat.RefusalPart | InputImage | InputFile, Field(discriminator="type")]

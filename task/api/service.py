@@ -14,17 +14,10 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from task.api import messages as chat
 from task.api.failures import Failure
 from task.api.guard import HttpOptions
 from task.api.identity import ApiCaller, Identity
-from task.api.messages import (
-    AnswerRequest,
-    ChatCompletionRequest,
-    ChatMessage,
-    IncomingMessages,
-    NamedTool,
-    read_messages,
-)
 from task.api.schemas import SCHEMA_REFERENCE, JsonResponse
 from task.conversation.inputs import CALLER
 from task.conversation.messages import Message
@@ -68,15 +61,15 @@ class Service:
         """The opened store. Raises `StoreUnavailable`."""
         return await self.services.store.get()
 
-    async def read(self, bodies: Sequence[ChatMessage], prompt: str | None = None) -> IncomingMessages:
+    async def read(self, bodies: Sequence[chat.ChatMessage], prompt: str | None = None) -> chat.IncomingMessages:
         """The messages of a request, with this system prompt unless they bring their own. Raises `InvalidRequest`."""
-        return await read_messages(self.shelf, self.caller, bodies, prompt)
+        return await chat.read_messages(self.shelf, self.caller, bodies, prompt)
 
     async def run_options(
         self,
         door: str,
-        body: AnswerRequest,
-        sent: IncomingMessages,
+        body: chat.AnswerRequest,
+        sent: chat.IncomingMessages,
         given: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> RunOptions:
@@ -107,11 +100,11 @@ class Service:
             **more,
         )
 
-    async def completion(self, door: str, body: ChatCompletionRequest) -> tuple[Sequence[Message], RunOptions]:
+    async def completion(self, door: str, body: chat.ChatCompletionRequest) -> tuple[Sequence[Message], RunOptions]:
         """What a chat completion asks, and how to answer. Raises `InvalidRequest`."""
         sent = await self.read(body.messages, body.system_prompt)
         tools = tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools])
-        choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedTool) else body.tool_choice
+        choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, chat.NamedTool) else body.tool_choice
         return sent.messages, await self.run_options(door, body, sent, tools=tools, choice=choice)
 
     async def wait(self, live: LiveRun) -> None:

@@ -19,18 +19,7 @@ from task.llm.base import Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, LoopObserver, RunOutcome
 from task.output.sinks import StageSink
 from task.product import Profile, Services
-from task.runs.events import (
-    Attached,
-    Emit,
-    FinishReason,
-    RunAsks,
-    RunCalls,
-    RunEvent,
-    RunText,
-    StageClosed,
-    StageOpened,
-    StageText,
-)
+from task.runs import events
 from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Run, iso
 from task.tools.declare import ClientTool
@@ -88,7 +77,7 @@ async def answer(
     return outcome, session_id
 
 
-def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
+def finish_reason(outcome: RunOutcome, *, calls: bool) -> events.FinishReason | None:
     """OpenAI's reason for the end; None where the run failed. A filtered or empty answer has not failed."""
     if outcome.error is not None:
         # A provider that refuses the question itself does so with a status.
@@ -132,7 +121,7 @@ async def _suspend(
     session_id, owner, sessions = approvals.session_id, approvals.owner, approvals.store.sessions
     theirs = [item.call for item in outcome.pending if item.call.name in own]
     if theirs:
-        choice.emit(RunCalls([call.as_dict() for call in theirs]))
+        choice.emit(events.RunCalls([call.as_dict() for call in theirs]))
         return session_id
     if session_id is None:
         asked = request.conversation
@@ -146,7 +135,7 @@ async def _suspend(
     for item in questions:
         data = {name: value for name, value in asdict(item).items() if name != "owner"}
         described.append({**data, "asked_at": iso(item.asked_at), "expires_at": iso(item.expires_at)})
-    choice.emit(RunAsks(described, text))
+    choice.emit(events.RunAsks(described, text))
     return session_id
 
 
@@ -169,7 +158,7 @@ def _named_after(run: Run, outcome: RunOutcome, own: set[str]) -> RunOutcome:
 class RunChoice:
     """Where a run writes its answer. Text of one step of the event loop becomes one event."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: events.Emit) -> None:
         self._emit_now = emit
         self._waiting: list[str] = []
         self._numbers = count(1)
@@ -180,7 +169,7 @@ class RunChoice:
         self._waiting.append(content)
 
     def append_reasoning_content(self, content: str) -> None:
-        self.emit(RunText(content, "reasoning"))
+        self.emit(events.RunText(content, "reasoning"))
 
     def add_attachment(self, **attachment: str | None) -> None:
         self.attach(None, attachment)
@@ -191,7 +180,7 @@ class RunChoice:
     def set_state(self, state: dict[str, Any]) -> None:
         """Nothing: the store keeps the state of a run."""
 
-    def emit(self, event: RunEvent) -> None:
+    def emit(self, event: events.RunEvent) -> None:
         """Emit another event, after the text before it."""
         self.flush()
         self._emit_now(event)
@@ -200,13 +189,13 @@ class RunChoice:
         fields = {name: value for name, value in attachment.items() if value is not None}
         if fields.get("url", "").startswith("files/"):
             fields["file_id"] = file_id_of(fields["url"])
-        self.emit(Attached(stage, fields))
+        self.emit(events.Attached(stage, fields))
 
     def flush(self) -> None:
         if self._waiting:
             text = "".join(self._waiting)
             self._waiting.clear()
-            self._emit_now(RunText(text))
+            self._emit_now(events.RunText(text))
 
 
 class _Stage:
@@ -214,17 +203,17 @@ class _Stage:
         self._choice, self._name, self._parent, self._number = choice, name, parent, number
 
     def open(self) -> None:
-        self._choice.emit(StageOpened(self._number, self._parent, self._name))
+        self._choice.emit(events.StageOpened(self._number, self._parent, self._name))
 
     def close(self, status: Any = "completed") -> None:
         # The status may be another enumeration's with the same values: the DIAL SDK's or our own.
-        self._choice.emit(StageClosed(self._number, self._name, "failed" if status == "failed" else "completed"))
+        self._choice.emit(events.StageClosed(self._number, self._name, "failed" if status == "failed" else "completed"))
 
     def append_name(self, name: str) -> None:
         self._name += name
 
     def append_content(self, content: str) -> None:
-        self._choice.emit(StageText(self._number, content))
+        self._choice.emit(events.StageText(self._number, content))
 
     def add_attachment(self, **attachment: str | None) -> None:
         self._choice.attach(self._number, attachment)

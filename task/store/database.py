@@ -17,17 +17,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Table, create_engine, event, make_url, tuple_
+from sqlalchemy import URL, Connection, Table, create_engine, event, exc, make_url, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    DisconnectionError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 from task.shares import Shares
@@ -129,7 +120,7 @@ def open_database(url: str, patience: float = PATIENCE, longest: float = LONGEST
     """
     try:
         address = make_url(url)
-    except (ArgumentError, ValueError):  # the second is a port that is not a number
+    except (exc.ArgumentError, ValueError):  # the second is a port that is not a number
         raise SettingsError(WRONG_URL) from None
     match address.get_backend_name():
         case "sqlite":
@@ -212,7 +203,7 @@ class PostgresDatabase(Database):
         def check_open(connection: Any, *_: Any) -> None:
             # The driver knows when a server has gone; `pool_pre_ping` needs three visits to find that out.
             if connection.driver_connection.is_closed():
-                raise DisconnectionError  # the pool opens another
+                raise exc.DisconnectionError  # the pool opens another
 
         event.listen(self._engine.sync_engine, "checkout", check_open)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -305,12 +296,12 @@ def _call(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:
 def _explained() -> Generator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError, TimeoutError, PoolTimeout, OSError) as error:
+    except (exc.OperationalError, exc.InterfaceError, TimeoutError, exc.TimeoutError, OSError) as error:
         raise _unavailable(error) from error
-    except DBAPIError as error:
+    except exc.DBAPIError as error:
         is_lost = error.connection_invalidated or isinstance(error.orig, (OSError, TimeoutError))
         is_lost = is_lost or re.search(LOST, _described(error), re.IGNORECASE) is not None
-        if isinstance(error, IntegrityError) or not is_lost:
+        if isinstance(error, exc.IntegrityError) or not is_lost:
             raise
         raise _unavailable(error) from error
 
