@@ -18,7 +18,6 @@ from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, task_of, tasks
 from task.errors import Conflict, NotFound
 from task.permissions.icerc import plain
-from task.runs.events import Undone
 from task.settings import Settings
 from task.store.records import iso
 from task.store.store import Store
@@ -111,7 +110,7 @@ def undo(
     """Make all that a task has changed in its folder what it was before."""
     settings = _settings(config)
 
-    async def work(store: Store) -> tuple[TaskState, UndoPlan, Undone]:
+    async def work(store: Store) -> tuple[TaskState, UndoPlan]:
         if run_id is not None:
             task = await task_of(store, OWNER, run_id)
         else:
@@ -121,18 +120,18 @@ def undo(
                 raise NotFound("No run has changed this folder; name one that `dial-agent tasks list` shows.")
         with held_alone(task.workspace):
             checkpoints = await Checkpoints.open(store, task, settings.data_dir)
-            return task, *await checkpoints.undo(force=force)
+            return task, await checkpoints.undo(force=force)
 
     try:
-        task, plan, event = on_store(settings, work)
+        task, plan = on_store(settings, work)
     except Conflict as error:
         write(f"Nothing was undone: {error}", err=True)
         raise typer.Exit(Exit.FAILED) from None
     if as_json:
-        done = {"restored": event.restored, "stayed": event.stayed, "lost": event.lost, "unread": plan.unread}
+        done = {"restored": sorted(plan.steps), "stayed": plan.stayed, "lost": plan.lost, "unread": plan.unread}
         print_json({"run_id": task.run.run_id, **done})
     else:
-        write(undone(task, plan, event.stayed))
+        write(undone(task, plan))
 
 
 def _settings(config: Path | None, **given: Any) -> Settings:
@@ -174,7 +173,7 @@ def details(task: TaskState, diffs: Sequence[FileDiff]) -> str:
     return "\n".join(lines)
 
 
-def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
+def undone(task: TaskState, plan: UndoPlan) -> str:
     """What was restored, and what was not."""
     lines = [
         f"  {'removed ' if before is None else 'restored'}  {plain(path)}"
@@ -183,7 +182,7 @@ def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
     ]
     count = f"{len(lines)} {'path' if len(lines) == 1 else 'paths'}"
     lines.append(f"{task.run.run_id} is undone: {count} in {plain(str(task.workspace))}.")
-    lines += [f"! {plain(path)} stays: there is something of somebody else in it." for path in stayed]
+    lines += [f"! {plain(path)} stays: there is something of somebody else in it." for path in plan.stayed]
     lines += [f"! {plain(path)} is not restored: {NOT_KEPT.get(why, plain(why))}." for path, why in plan.lost.items()]
     if plan.unread:
         lines.append(f"Not looked into: {some_of(plan.unread, NAMED)}.")

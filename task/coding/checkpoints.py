@@ -38,13 +38,14 @@ class UndoPlan:
     """What undo will change: `steps` are the paths with what is there now and what was there before the run.
 
     Others have changed `others` since the run; `lost` cannot be made again, for the reason given. The folders `unread`
-    were not looked into.
+    were not looked into; once it is done, the folders `stayed` hold something of others.
     """
 
     steps: Mapping[str, Pair]
     others: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
     unread: tuple[str, ...] = ()
+    stayed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,7 +138,7 @@ class Checkpoints:
         """What the task has changed so far, up to its last checkpoint."""
         return await asyncio.to_thread(file_diffs, run_changes(self.legs)[0], self.snapshots.content)
 
-    async def undo(self, *, force: bool = False) -> tuple[UndoPlan, Undone]:
+    async def undo(self, *, force: bool = False) -> UndoPlan:
         """Take the task back.
 
         Raises:
@@ -147,7 +148,7 @@ class Checkpoints:
         if not self.run.over:
             raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
         await self._keep_tail()
-        plan, stay = UndoPlan({}), ()
+        plan = UndoPlan({})
         try:
             if self.legs:
                 now = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1], keeps=False)
@@ -158,15 +159,14 @@ class Checkpoints:
                 if left:
                     raise SnapshotError(f"Not all is undone: {some_of(sorted(left), NAMED)}. Undo again.")
                 faults = await asyncio.to_thread(repository_faults, self.snapshots.workspace)
-                plan = replace(plan, lost={**plan.lost, **faults})
+                plan = replace(plan, lost={**plan.lost, **faults}, stayed=stay)
         except OSError as error:
             where = f" {error.filename}" if isinstance(error.filename, str) else ""
             raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
-        undone = Undone(self.store.processes.clock(), sorted(plan.steps), stay, plan.lost)
         run = await self.store.runs.resume(self.run)  # the event belongs to the run, which has ended
-        record(self.store, run, undone)
+        record(self.store, run, Undone(self.store.processes.clock(), sorted(plan.steps), plan.stayed, plan.lost))
         await self.store.runs.finish(run, self.run.status, error=self.run.error)
-        return plan, undone
+        return plan
 
 
 def run_changes(legs: Sequence[Leg]) -> tuple[dict[str, Pair], frozenset[str]]:

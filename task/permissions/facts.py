@@ -1,11 +1,10 @@
-"""What a call would touch, from its parsed arguments: URLs, hosts, paths, commands, amounts."""
+"""What a call would touch, from its parsed arguments: URLs, hosts, paths, commands."""
 
 import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from posixpath import relpath
-from typing import Any
 
 from task.permissions.arguments import addresses, command_lines, named_hosts, named_values, sent_length
 from task.permissions.decisions import CallRequest, Effect
@@ -15,7 +14,6 @@ from task.permissions.shell import Script, parsed
 from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
-_AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.IGNORECASE)
 _REMOTE = re.compile(r"(?:[\w.-]++@)?+([\w-]++(?:\.[\w-]++)++)(?::.*|/.*)?")
 _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BETWEEN = re.compile(r"[=:,@]")
@@ -149,12 +147,6 @@ class CallFacts:
         return tuple(dict.fromkeys([*words, *(part for word in words for part in _parts(word)), *self.script.reads]))
 
     @cached_property
-    def amounts(self) -> tuple[str, ...]:
-        """The numbers whose name suggests money or a quantity, as `name = number`."""
-        named = named_values(self.request.arguments, (str, int, float))
-        return tuple(f"{name} = {value}" for name, value in named if _AMOUNTS.search(name) and _is_number(value))
-
-    @cached_property
     def text_length(self) -> int:
         """The number of characters that the model chose in the arguments."""
         return sent_length(self.request.arguments, self.request.names)
@@ -202,9 +194,3 @@ def _parts(word: str) -> Iterator[str]:
             yield part
     if word.startswith("-") and (start := _ROOT.search(word)) is not None:
         yield word[start.start() :]
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        return re.fullmatch(r"\W?\s?\d[\d.,' ]*\W?", value) is not None
-    return not isinstance(value, bool)

@@ -27,12 +27,6 @@ class _Form(NamedTuple):
     otherwise: str
 
 
-class _List(NamedTuple):
-    forms: Mapping[str, _Form]
-    kinds: Mapping[str, str]
-    names: Mapping[str, str]
-
-
 @lru_cache(maxsize=4_096)
 def kind_of(command: Command) -> str:
     """What a command does: in a form of the list it `reads`, `changes` files or `contacts` another machine.
@@ -40,24 +34,24 @@ def kind_of(command: Command) -> str:
     Otherwise its program `discards` data, uses the `network`, `runs` others, or is `unknown`; `unlisted`: the list has
     the program, but not in this form.
     """
-    found, words = _list(), command.words
+    (forms, kinds, _), words = _list(), command.words
     if not command.plain:
         return "unlisted"
     if words[0] == "git":
         verb = tuple(dropwhile(_GIT_FLAGS.__contains__, words[1:]))
         words = (f"git {verb[0]}", *verb[1:]) if verb else words
-        if words[0] not in found.forms:
+        if words[0] not in forms:
             return "unlisted"
-    form = found.forms.get(words[0])
+    form = forms.get(words[0])
     if form is None:
-        return found.kinds.get(program_of(command.name), "unknown")
+        return kinds.get(program_of(command.name), "unknown")
     fits = form.words.fullmatch("".join(f"\0{word}" for word in words[1:]))
     return form.kind if fits and (form.open_ended or not command.patterns) else form.otherwise
 
 
 def program_of(name: str) -> str:
     """The program's name without a version at its end; another name of a program is its own."""
-    known = _list().names
+    *_, known = _list()
     return known.get(name) or known.get(plain := _VERSION.sub("", name)) or plain
 
 
@@ -82,7 +76,8 @@ def prefix_of(script: Script) -> str:
 
 
 @cache
-def _list() -> _List:
+def _list() -> tuple[dict[str, _Form], dict[str, str], dict[str, str]]:
+    # The forms, the kinds of other programs, and the names that programs have.
     data = tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
     forms: dict[str, _Form] = {}
     for first, entry in data["forms"].items():
@@ -96,7 +91,7 @@ def _list() -> _List:
         form = _Form(expression, open_ended, entry.get("kind", "reads"), entry.get("otherwise", "unlisted"))
         forms |= dict.fromkeys([first, *entry.get("also", ())], form)
     kinds = {name: kind for kind, names in data["kinds"].items() for name in names.split()}
-    return _List(forms, kinds, {**{name: name for name in (*forms, *kinds)}, **data["names"]})
+    return forms, kinds, {**{name: name for name in (*forms, *kinds)}, **data["names"]}
 
 
 def _options(entry: Mapping[str, str], more: str) -> str:

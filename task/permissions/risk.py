@@ -23,6 +23,8 @@ _REACHING = frozenset(
     {"buy", "deploy", "email", "invite", "mail", "merge", "order", "pay", "post", "publish", "send", "share"}
     | {"transfer", "tweet", "upload", "withdraw"}
 )
+_AMOUNT = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.IGNORECASE)
+_NUMBER = re.compile(r"\W?\s?\d[\d.,' ]*\W?")
 _STATEMENT = re.compile(r"\b(?:drop|truncate|delete\s+from|alter|grant|revoke)\b", re.IGNORECASE)
 _STATEMENT_NAME = re.compile(r"sql|query|statement", re.IGNORECASE)
 _Finding = tuple[Level, str]  # the reason
@@ -96,8 +98,10 @@ def _findings(facts: CallFacts) -> Iterator[_Finding]:
     if not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
         yield level, "the model made this address up: it is in none of your messages and in no result"
-    for amount in facts.amounts:
-        yield "high" if writes else "low", f"amount: {amount}"
+    for name, value in named_values(facts.request.arguments, (str, int, float)):
+        is_number = _NUMBER.fullmatch(value) if isinstance(value, str) else not isinstance(value, bool)
+        if is_number and _AMOUNT.search(name):
+            yield "high" if writes else "low", f"amount: {name} = {value}"
 
 
 def _of_command(command: Command) -> Iterator[_Finding]:

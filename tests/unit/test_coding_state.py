@@ -70,14 +70,14 @@ def test_a_task_and_a_path_are_one_line_and_cannot_write_to_the_terminal() -> No
     lines = listing([task(text="Fix the failing tests " * 5), task(text="\x1b[2J")]).splitlines()
     assert (len(lines), lines[1].endswith("…"), "\x1b" in lines[2]) == (3, True, False)
     plan = UndoPlan({"a\x1b[2J\nb": (Entry("file", 0o644), None)})
-    assert undone(task(), plan, []).splitlines()[0] == "  removed   a\\x1b[2J b"
+    assert undone(task(), plan).splitlines()[0] == "  removed   a\\x1b[2J b"
 
 
 def test_results_details_and_what_was_not_restored_are_words() -> None:
     assert task().outcome == "not verified"
     assert task("interrupted", None).outcome == "interrupted"
     assert task("running", "failed").outcome == "running"
-    text = undone(task(), UndoPlan({}, lost={"data.bin": "too large"}), ["made"])
+    text = undone(task(), UndoPlan({}, lost={"data.bin": "too large"}, stayed=("made",)))
     assert "data.bin is not restored: too large to be kept." in text
     assert "made stays: there is something of somebody else in it." in text
     text = details(task(), [FileDiff("app.py", "", 12, 3)])

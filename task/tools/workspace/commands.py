@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from secrets import token_hex
 from tempfile import mkdtemp
@@ -90,6 +90,7 @@ class Commands:
         self._gated = gated
         self._sandbox = sandbox
         self._references: dict[Path, References] = {}  # as the latest command found them
+        self._toolchains = lru_cache(partial(toolchains, workspace.path, os.environ))  # looking for programs takes time
 
     @property
     def sandbox(self) -> Sandbox:
@@ -169,7 +170,7 @@ class Commands:
 
     def _policy(self, variables: Mapping[str, str], python: Path | None) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
-        found = toolchains(root, os.environ, python)
+        found = self._toolchains(python or python_of(root, os.environ))
         self._references = {folder: references(folder) for folder in git_folders(root)}
         objects = [folder / "objects" for folder in self._references if os.access(folder, os.W_OK)]
         with open("/proc/self/status") as status:

@@ -67,10 +67,9 @@ class _FileTool(WorkspaceTool):
             return arguments  # the call itself is refused with the reason
         try:
             if self.reads:
-                self.workspace.limits.check_read(real)
+                self.workspace.limits.check(real)
             if Effect.WRITE in self.effects:
-                size = len(str(arguments.get("content", "")).encode(errors="replace"))
-                self.workspace.limits.check_write(real, size)
+                self.workspace.limits.check(real, len(str(arguments.get("content", "")).encode(errors="replace")))
         except ToolError as error:
             raise ArgumentsError(f"{self.name}: {error}: {path}") from error
         return {**arguments, "path": real}

@@ -45,21 +45,15 @@ class FileLimits:
     write_bytes: int = MAX_BYTES
     hidden: frozenset[str] = frozenset()
 
-    def check_read(self, path: str) -> None:
-        """Refuse a path by its name. Raises: ToolError."""
-        self._check(path, self.readable)
-
-    def check_write(self, path: str, size: int) -> None:
-        """Refuse a path by its name, or so much content. Raises: ToolError."""
-        self._check(path, self.writable)
-        if size > self.write_bytes:
-            raise ToolError(f"too large ({size:,} bytes, at most {self.write_bytes:,})")
-
-    def _check(self, path: str, endings: tuple[str, ...] | None) -> None:
+    def check(self, path: str, size: int | None = None) -> None:
+        """Refuse to read a path, or to write `size` bytes to it. Raises: ToolError."""
+        endings = self.readable if size is None else self.writable
         if path in self.hidden:
             raise ToolError(NOT_HERE)
         if endings is not None and not path.lower().endswith(endings):
             raise ToolError(f"not among the allowed file extensions ({', '.join(endings)})")
+        if size is not None and size > self.write_bytes:
+            raise ToolError(f"too large ({size:,} bytes, at most {self.write_bytes:,})")
 
 
 NO_LIMITS = FileLimits()
@@ -129,7 +123,7 @@ class Workspace:
         relative, most = self._relative(path), self.limits.read_bytes
         if self.limits is not NO_LIMITS:
             relative = self.normalised(path)
-            self.limits.check_read(relative)
+            self.limits.check(relative)
         with self._opened(relative, _READING) as file:
             info = os.fstat(file)
             if stat.S_ISDIR(info.st_mode):
@@ -151,7 +145,7 @@ class Workspace:
             ToolError, OSError: it cannot be written; nothing has changed.
         """
         relative = self.normalised(path)
-        self.limits.check_write(relative, len(content))
+        self.limits.check(relative, len(content))
         names = relative.split("/")
         if relative == ".":
             raise IsADirectoryError(errno.EISDIR, "is a directory")
