@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Query
@@ -33,9 +33,6 @@ from task.conversation.messages import Message, Role
 from task.documents.model import code
 from task.errors import NotFound
 from task.store.records import Origin, Session, SessionFilter, Versions, iso, json_bytes
-
-if TYPE_CHECKING:
-    from task.store.sessions import Sessions
 
 SessionStatus = Literal["active", "completed"]
 
@@ -212,8 +209,19 @@ async def change_session(session_id: str, body: SessionChange, service: CurrentS
 async def export_sessions(service: CurrentService, started_by: StartedBy = None) -> StreamingResponse:
     """All sessions of the caller as JSON lines, the last used first."""
     which = SessionFilter(origins=ORIGINS[started_by] if started_by else None)
-    lines = as_lines((await service.store()).sessions, service.owner, which)
-    return StreamingResponse(lines, media_type="application/jsonl", headers=disposition("conversations", "jsonl"))
+    sessions = (await service.store()).sessions
+
+    async def lines() -> AsyncGenerator[bytes]:
+        cursor = None
+        while True:
+            page = await sessions.list(service.owner, AT_ONCE, cursor, which)
+            for item in page.items:
+                with suppress(NotFound):  # deleted since
+                    yield json_bytes(as_json(await sessions.get(service.owner, item.session_id))) + b"\n"
+            if (cursor := page.cursor) is None:
+                return
+
+    return StreamingResponse(lines(), media_type="application/jsonl", headers=disposition("conversations", "jsonl"))
 
 
 @routes.get("/session/{session_id}/export", response_class=Response, responses=failures(404))
@@ -303,18 +311,6 @@ def as_markdown(session: Session) -> str:
             head = f"<details><summary>{call.name}</summary>"
             parts += [head, code(arguments, "json").text, shown, "</details>", files]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-async def as_lines(sessions: Sessions, owner: str, which: SessionFilter) -> AsyncGenerator[bytes]:
-    """The owner's sessions as `as_json` has them, one in a line, the last used first."""
-    cursor = None
-    while True:
-        page = await sessions.list(owner, AT_ONCE, cursor, which)
-        for item in page.items:
-            with suppress(NotFound):  # deleted since
-                yield json_bytes(as_json(await sessions.get(owner, item.session_id))) + b"\n"
-        if (cursor := page.cursor) is None:
-            return
 
 
 def _attached(message: Message) -> str:

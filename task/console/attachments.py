@@ -66,7 +66,8 @@ async def attach(product: ConsoleProduct, caller: RunCaller, path: Path) -> Atta
     Raises:
         InvalidRequest: it cannot be read, or there is no way to give it to the model; a sentence for the user.
     """
-    name, size = await asyncio.to_thread(_inspected, path, product.folder, product.settings.limits.max_upload_bytes)
+    most = product.settings.limits.max_upload_bytes
+    name, size = await asyncio.to_thread(_inspected, path, product.tools.folder, most)
     kind = guess_type(path.name)[0] or "application/octet-stream"
     no_core = "there is no DIAL Core to store it"
     if caller.core_key:

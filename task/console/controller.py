@@ -120,7 +120,7 @@ class FrameworkController:
             if not text.strip():
                 return
             if not self._process_special_command(text):
-                for path in mentioned(text, self.product.folder):
+                for path in mentioned(text, self.product.tools.folder):
                     self.attach(path)
                 message = message_with(text, self.attached)
                 self.attached.clear()

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate, chain, islice, pairwise
 from operator import itemgetter
 from statistics import median
@@ -69,8 +70,7 @@ class Grid:
 
     @property
     def box(self) -> Box:
-        lefts, tops, rights, bottoms = zip(*self.cells, strict=True)
-        return Box(min(lefts), min(tops), max(rights), max(bottoms))
+        return reduce(Box.around, self.cells)
 
 
 class Cells:

@@ -33,10 +33,6 @@ class ConsoleProduct:
     tools: FolderTools
     settings: Settings
 
-    @property
-    def folder(self) -> Path:
-        return self.tools.folder
-
     async def close(self) -> None:
         await self.tools.close()
         await self.services.close()

@@ -181,7 +181,7 @@ def change_files(console: FrameworkController, argument: str) -> str:
             return "No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."
         return "\n".join(["Files of the next message:", *(f"- {listed(file)}" for file in console.attached)])
     if action != DETACH:
-        return f"Attached {listed(console.attach(local_path(unquoted(argument), console.product.folder)))}"
+        return f"Attached {listed(console.attach(local_path(unquoted(argument), console.product.tools.folder)))}"
     name = unquoted(rest.strip())
     gone = [file for file in console.attached if name in ("all", file.name, file.path.name, str(file.path))]
     if not gone:
@@ -195,7 +195,7 @@ def save(console: FrameworkController, argument: str) -> str:
     overwrite, name = first == OVERWRITE, rest if first == OVERWRITE else argument
     if not name:
         raise _wrong_use("/save")
-    path, saved = local_path(unquoted(name), console.product.folder), console.history.serialize()
+    path, saved = local_path(unquoted(name), console.product.tools.folder), console.history.serialize()
     if path.suffix.lower() == ".json":
         content = orjson.dumps(saved, option=orjson.OPT_INDENT_2)
     else:
