@@ -1,9 +1,9 @@
 """Write docs/settings.md from the settings tree; `--check` only reports whether it is current."""
 
 import sys
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from scripts.pages import publish
 from task.settings import PREFIX, Settings
@@ -94,7 +94,8 @@ def _row(setting: Setting) -> str:
 
 
 def _default(setting: Setting) -> str:
-    if setting.secret:
+    kinds = (setting.field.annotation, *get_args(setting.field.annotation))
+    if any(SecretStr in (kind, *get_args(kind)) for kind in kinds):
         return "(secret)"
     value: Any = setting.field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, dict):

@@ -75,17 +75,14 @@ class Row:
         ]
 
 
-class Rows(list[Row]):
-    """Rows in the order of their definition."""
+def row(rows: list[Row], name: str, fix: str = CORRECT) -> Callable[[Look], Row]:
+    """Add the row whose check is the decorated function to the rows."""
 
-    def row(self, name: str, fix: str = CORRECT) -> Callable[[Look], Row]:
-        """Add the row whose check is the decorated function."""
+    def added(look: Look) -> Row:
+        rows.append(one := Row(name, fix, look))
+        return one
 
-        def added(look: Look) -> Row:
-            self.append(one := Row(name, fix, look))
-            return one
-
-        return added
+    return added
 
 
 async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
@@ -94,10 +91,10 @@ async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
     return [check for row in rows for check in await row.checks(inspection)]
 
 
-SERVERS = Rows()
+SERVERS: list[Row] = []
 
 
-@SERVERS.row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
+@row(SERVERS, "python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
 async def interpreter_check(inspection: Inspection) -> Finding:
     settings = inspection.settings
     if (url := settings.pyinterpreter_mcp_url) is None:
@@ -123,7 +120,7 @@ async def _answers(settings: Settings) -> bool:
         return await answers(session, f"{base_url(settings.host, settings.port)}/health")
 
 
-@SERVERS.row("agent", START)
+@row(SERVERS, "agent", START)
 async def agent_check(inspection: Inspection) -> Finding:
     settings = inspection.settings
     if await _answers(settings):
@@ -133,7 +130,7 @@ async def agent_check(inspection: Inspection) -> Finding:
     return "note", f"is not running; port {settings.port} is free"
 
 
-@SERVERS.row("core", "Set DIAL_API_KEY.")
+@row(SERVERS, "core", "Set DIAL_API_KEY.")
 async def core_check(inspection: Inspection) -> Finding | dict[str, Finding]:
     settings = inspection.settings
     address, ours = core_address(settings), core_is_ours(settings)
@@ -173,7 +170,7 @@ async def core_check(inspection: Inspection) -> Finding | dict[str, Finding]:
     return rows
 
 
-@SERVERS.row("model")
+@row(SERVERS, "model")
 async def model_check(inspection: Inspection) -> Finding:
     model = await choose_model(inspection.settings)
     found = f"{model.name}, because {model.reason}"
@@ -201,7 +198,7 @@ async def model_check(inspection: Inspection) -> Finding:
     return "bad", f"{found}; it lists no models (HTTP {status})", "Correct OPENAI_BASE_URL: most end in /v1."
 
 
-@SERVERS.row("ollama", "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
+@row(SERVERS, "ollama", "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
 async def ollama_check(inspection: Inspection) -> Finding | None:
     settings = inspection.settings
     by_agent, by_core = (asked == "ollama" for asked in (settings.backend, settings.core.model))
@@ -216,7 +213,7 @@ async def ollama_check(inspection: Inspection) -> Finding | None:
     return "ok", found.described
 
 
-@SERVERS.row("dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
+@row(SERVERS, "dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
 async def dapr_check(inspection: Inspection) -> Finding | None:
     if not BACKENDS[inspection.settings.backend].sidecar:
         return None

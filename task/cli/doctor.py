@@ -17,7 +17,7 @@ import typer
 
 from task.cli import Exit
 from task.cli.addresses import core_is_ours
-from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
+from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Row, checked, row
 from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
@@ -47,7 +47,7 @@ SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
 SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 READ_DOCUMENT = "read_context_document"
 app = typer.Typer(add_completion=False)
-ROWS = Rows()  # in the order in which one would fix them
+ROWS: list[Row] = []  # in the order in which one would fix them
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 
 
@@ -80,7 +80,7 @@ async def results(settings: Settings, *names: str) -> list[Check]:
     return await checked(settings, [row for row in (*ROWS, *SERVERS) if not names or row.name in names])
 
 
-@ROWS.row("settings")
+@row(ROWS, "settings")
 async def settings_check(inspection: Inspection) -> Finding:
     if names := inspection.settings.for_the_console:
         found = f"every name and value is known; for the console only: {'; '.join(names)}"
@@ -88,7 +88,7 @@ async def settings_check(inspection: Inspection) -> Finding:
     return "ok", "every name and value is known"
 
 
-@ROWS.row("data folder", "Set AGENT_DATA_DIR to a folder you may write to.")
+@row(ROWS, "data folder", "Set AGENT_DATA_DIR to a folder you may write to.")
 async def data_folder_check(inspection: Inspection) -> Finding:
     folder = inspection.settings.data_dir
     try:
@@ -99,7 +99,7 @@ async def data_folder_check(inspection: Inspection) -> Finding:
         return "bad", f"{folder}: {error.strerror}"
 
 
-@ROWS.row("state secret", f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters.")
+@row(ROWS, "state secret", f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters.")
 async def state_secret_check(inspection: Inspection) -> Finding:
     secret = inspection.settings.state_secret
     if secret is None:
@@ -107,7 +107,7 @@ async def state_secret_check(inspection: Inspection) -> Finding:
     return ("note", "set, but short enough to guess") if len(secret) < SHORT_SECRET else ("ok", "set")
 
 
-@ROWS.row("callers")
+@row(ROWS, "callers")
 async def callers_check(inspection: Inspection) -> Finding:
     settings, mode = inspection.settings, f"the mode `{inspection.settings.http.mode}`"
     dial = "DIAL Core authenticates them" if BACKENDS[settings.backend].of_core else mode
@@ -118,14 +118,14 @@ async def callers_check(inspection: Inspection) -> Finding:
     return "ok", f"the page and /v1: {mode}; below /openai: {dial}"
 
 
-@ROWS.row("tools")
+@row(ROWS, "tools")
 async def tools_check(inspection: Inspection) -> Finding:
     check_workspaces(inspection.settings)
     policy = policy_of(inspection.settings)
     return "ok", ", ".join(tool.name for tool in own_tools(inspection.settings) if policy.offers(tool.name))
 
 
-@ROWS.row("search in documents")
+@row(ROWS, "search in documents")
 async def documents_check(inspection: Inspection) -> Finding | None:
     rag = inspection.settings.rag
     if not rag.enabled:
@@ -146,7 +146,7 @@ async def documents_check(inspection: Inspection) -> Finding | None:
     return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
 
 
-@ROWS.row("store", "Correct AGENT_STORE__URL.")
+@row(ROWS, "store", "Correct AGENT_STORE__URL.")
 async def store_check(inspection: Inspection) -> Finding:
     settings, url = inspection.settings, str(inspection.settings.store_options["url"])
     file = Path(url.removeprefix(SQLITE))
@@ -184,7 +184,7 @@ async def _disagreements(settings: Settings, database: Database) -> Sequence[str
     return await processes.disagreements()
 
 
-@ROWS.row("document index", "Correct AGENT_RAG__INDEX_URL, or run CREATE EXTENSION vector. Until then: in memory.")
+@row(ROWS, "document index", "Correct AGENT_RAG__INDEX_URL, or run CREATE EXTENSION vector. Until then: in memory.")
 async def document_index_check(inspection: Inspection) -> Finding | None:
     rag = inspection.settings.rag
     if not rag.enabled or rag.index_url is None:
@@ -200,7 +200,7 @@ async def document_index_check(inspection: Inspection) -> Finding | None:
     return "ok", "PostgreSQL with pgvector answers"
 
 
-@ROWS.row("redis")
+@row(ROWS, "redis")
 async def redis_check(inspection: Inspection) -> Finding | None:
     redis = redis_of(inspection.settings)
     if redis is None:
@@ -215,7 +215,7 @@ async def redis_check(inspection: Inspection) -> Finding | None:
     return "ok", f"can be read and written; agents connected: {agents}"
 
 
-@ROWS.row("permission rules", "Correct or remove it, or move a rule that another one hides up.")
+@row(ROWS, "permission rules", "Correct or remove it, or move a rule that another one hides up.")
 async def rules_check(inspection: Inspection) -> Finding:
     settings = inspection.settings
     policy, known, own = policy_of(settings), await _known_tools(inspection), len(settings.permissions.rules)
@@ -250,7 +250,7 @@ async def _known_tools(inspection: Inspection) -> list[str] | None:
     return None
 
 
-@ROWS.row("context", "Correct the path or the persona, or remove it.")
+@row(ROWS, "context", "Correct the path or the persona, or remove it.")
 async def context_check(inspection: Inspection) -> Finding:
     manager = context_manager(inspection.settings)
     if manager is None:
@@ -266,7 +266,7 @@ async def context_check(inspection: Inspection) -> Finding:
     return ("note", "; ".join([found, *warnings]), fix) if warnings else ("ok", found)
 
 
-@ROWS.row("MCP servers", "Rename one of them.")
+@row(ROWS, "MCP servers", "Rename one of them.")
 async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
     specs, rows = mcp_specs(inspection.settings), dict[str, Finding]()
     for spec in specs:
@@ -278,7 +278,7 @@ async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
     return rows
 
 
-@ROWS.row("tool names", "Offer only one of them: a model mixes such names up.")
+@row(ROWS, "tool names", "Offer only one of them: a model mixes such names up.")
 async def tool_names_check(inspection: Inspection) -> Finding | None:
     tools, alike = list[BaseTool](), defaultdict[str, list[str]](list)
     with suppress(SettingsError):  # the rows of the rules, the tools and the servers report it
@@ -296,7 +296,7 @@ async def tool_names_check(inspection: Inspection) -> Finding | None:
     return ("ok", f"{len(tools)}, all different") if tools else None
 
 
-@ROWS.row("sandbox", "Install bubblewrap, or use Linux 5.13 or newer. `dial-agent doctor --sandbox` shows more.")
+@row(ROWS, "sandbox", "Install bubblewrap, or use Linux 5.13 or newer. `dial-agent doctor --sandbox` shows more.")
 async def sandbox_check(_: Inspection) -> Finding:
     probe = [*SANDBOX, "--probe"]
     try:

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -24,7 +25,8 @@ from task.store.schema import FIRST, Survey, survey
 from task.store.tables import HEAD
 
 SHOWN = 5  # problems of a damaged file
-LOCKED_SECONDS, MIGRATION_SECONDS = 30.0, 600.0
+MIGRATION_SECONDS = 600.0
+_opened = partial(sqlite3.connect, timeout=30.0)  # seconds, where the database is locked
 T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -128,10 +130,6 @@ def _existing(file: Path) -> Path:
     return file
 
 
-def _opened(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(file, timeout=LOCKED_SECONDS)
-
-
 @contextmanager
 def _copied(source: Path, target: Path) -> Generator[sqlite3.Connection]:
     # Put into its place at once, so that a copy that is interrupted changes nothing there.
@@ -139,7 +137,10 @@ def _copied(source: Path, target: Path) -> Generator[sqlite3.Connection]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.touch(mode=0o600)  # it holds conversations
-        with closing(_opened(source)) as store, closing(sqlite3.connect(partial)) as copy:
+        with (
+            closing(_opened(source)) as store,
+            closing(sqlite3.connect(partial)) as copy,
+        ):
             store.backup(copy)
             yield copy
         partial.replace(target)

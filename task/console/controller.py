@@ -335,7 +335,4 @@ class FrameworkController:
         return bool(new) or not sent
 
     def _new_history(self) -> MessageManager:
-        def summarise(messages: Sequence[Message], tokens: int) -> str:
-            return self.conversation.summarise(messages, tokens)
-
-        return MessageManager(self.config.get_message_history_settings(), summarise=summarise)
+        return MessageManager(self.config.get_message_history_settings(), summarise=self.conversation.summarise)

@@ -43,7 +43,6 @@ class LIALManager:
         self._provider, self._given, self._context = llm_provider, llm_settings, dcm_manager
         self._adapter = adapter
         self._open: Callable[[], tuple[Services, Profile]] | None = None
-        self._key = ""  # for DIAL Core
 
     def initialize(self) -> None:
         """Prepare the adapter of the provider.
@@ -58,7 +57,6 @@ class LIALManager:
         except SettingsError as error:
             raise LIALInitError(str(error)) from error
         self._open = partial(opened, settings, tools=())
-        self._key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
 
     def send_messages(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """The response of the model.
@@ -86,7 +84,7 @@ class LIALManager:
         assert self._open is not None
         (services, profile), received = self._open(), Accumulator()
         try:
-            model = profile.backend.chat_model(profile.model, Caller(self._key, nobody))
+            model = profile.backend.chat_model(profile.model, Caller(services.core_key, nobody))
             async for delta in model.stream(messages, [], profile.options_for(ModelOptions())):
                 received.add(delta)
         finally:

@@ -19,28 +19,17 @@ MAX_BYTES = 256 * 2**10
 MAX_NODES = 20_000  # with every alias written out
 MAX_DEPTH = 50
 
-PROVIDERS: Mapping[str, str | None] = {
-    # `local` is the model on this machine, behind local Core.
-    **dict.fromkeys(("dial", "openai", "ollama", "dapr", "local", "azure_openai")),
-    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
-    "anthropic": "https://api.anthropic.com/v1",
-}
-# What `api_key` and `base_url` set where the provider is not one with OpenAI's API.
-_OF_PROVIDER: Mapping[str, tuple[str, str]] = {
-    "dial": ("dial_api_key", "dial_endpoint"),
-    "local": ("dial_api_key", "dial_endpoint"),
-    "ollama": ("ollama_api_key", "ollama_local"),
-    "dapr": ("dapr_api_token", "dapr_grpc_endpoint"),
-}
-_TABLES: Mapping[str, Mapping[str, str]] = tomllib.loads(Path(__file__).with_name("aliases.toml").read_text("utf-8"))
-MODEL_KEYS = {**_TABLES["llm"], **{name: f"llm.{name}" for name in ModelSettings.model_fields}}
+_TABLES: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("aliases.toml").read_text("utf-8"))
+PROVIDERS: Mapping[str, Mapping[str, str]] = _TABLES["providers"]
+MODEL_KEYS: Mapping[str, str] = {**_TABLES["llm"], **{name: f"llm.{name}" for name in ModelSettings.model_fields}}
+_SECTIONS = ("framework", "dcm", "teps", "advanced")
 _OF_FRAMEWORK = ("name", "version", "state_file")  # settings of the console that are not keys of `ui`
 # The keys of the other sections, and the setting of each.
-ALIASES = {
+ALIASES: Mapping[str, str] = {
     **{f"message_history.{name}": f"history.{name}" for name in HistorySettings.model_fields},
     **{f"ui.{name}": f"console.{name}" for name in ConsoleSettings.model_fields if name not in _OF_FRAMEWORK},
     **{f"teps.{name}": f"teps.{name}" for name in TepsSettings.model_fields},
-    **{f"{section}.{name}": own for section in _TABLES if section != "llm" for name, own in _TABLES[section].items()},
+    **{f"{section}.{name}": own for section in _SECTIONS for name, own in _TABLES[section].items()},
 }
 SECTIONS = frozenset(key.partition(".")[0] for key in ALIASES) | {"llm"}
 # Keys whose numbers mean something else than those of their settings.
@@ -211,7 +200,7 @@ class Translation:
                     f"llm.provider in {self.file}: there is no provider {str(provider)[:40]!r}; the nearest is "
                     f"{nearest(str(provider), PROVIDERS)}. There are: {', '.join(PROVIDERS)}."
                 )
-            backend = provider if provider in _OF_PROVIDER else "openai"
+            backend = provider if "openai_api_key" in PROVIDERS[provider] else "openai"
             self.put("backend", "dial" if provider == "local" else backend, "llm.provider")
             if provider == "local":
                 self.put("core.model", "local", "llm.provider")
@@ -220,12 +209,15 @@ class Translation:
         for other in llm.keys() & PROVIDERS:  # another provider's section is checked and not used
             target = self if other == provider else Translation(self.file)
             target._put_keys(_section(llm, other, self.file), f"llm.{other}", other)
-        if provider is not None and (address := PROVIDERS[provider]) and "openai_base_url" not in self.content:
+        if (
+            provider is not None
+            and (address := PROVIDERS[provider].get("address"))
+            and "openai_base_url" not in self.content
+        ):
             self.put("openai_base_url", address, "llm.provider")
 
     def _put_keys(self, keys: Mapping[str, Any], section: str, provider: str | None) -> None:
-        usual = ("openai_api_key", "openai_base_url")
-        own: Mapping[str, str] = dict(zip(usual, _OF_PROVIDER.get(provider or "", usual), strict=True))
+        own = PROVIDERS.get(provider or "", {})
         for name, value in keys.items():
             key, target = f"{section}.{name}", MODEL_KEYS.get(name)
             if target is None:

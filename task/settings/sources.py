@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from dotenv import dotenv_values
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -43,11 +43,6 @@ class Setting:
     def key(self) -> str:
         """The name in a YAML file."""
         return ".".join(self.path)
-
-    @property
-    def secret(self) -> bool:
-        kinds = (self.field.annotation, *get_args(self.field.annotation))
-        return any(SecretStr in (kind, *get_args(kind)) for kind in kinds)
 
     @property
     def console(self) -> bool:

@@ -82,10 +82,7 @@ class Terminal:
         def typed(_: object) -> None:
             self._leaving = False
 
-        def completes() -> bool:
-            return self._question is None
-
-        self._line = InputLine(self._enter, prompted, ui.complete, completes, ui.history_file)
+        self._line = InputLine(self._enter, prompted, ui.complete, lambda: self._question is None, ui.history_file)
         self._line.buffer.on_text_changed += typed
         keys = KeyBindings()
         keys.add("c-c")(self._interrupt)
