@@ -120,7 +120,10 @@ class CallFacts:
             changing += [one for one in self.script.commands if one.name == "cd"]
         words = (part for one in changing for word in one.words for part in _parts(word))
         named = () if self.request.workspace is None else self.request.workspace.paths
-        return tuple(filter(_is_of_git, dict.fromkeys([*named, *words, *self.script.writes])))
+        places = dict.fromkeys([*named, *words, *self.script.writes])
+        return tuple(
+            place for place in places if ".git" in place.casefold().split("/")
+        )  # some file systems know no case
 
     @cached_property
     def unreachable(self) -> str:
@@ -173,10 +176,6 @@ def _command_of(request: CallRequest) -> tuple[str, bool]:
 def outside(path: str) -> bool:
     """Whether a path may lead out of the workspace, which is the working directory."""
     return path.startswith(("~", "/")) or "\\" in path or ".." in path.split("/")
-
-
-def _is_of_git(path: str) -> bool:
-    return ".git" in path.casefold().split("/")  # some file systems know no case
 
 
 def _relative(path: str, root: str) -> str:

@@ -52,8 +52,9 @@ def concerned(commands: Sequence[Command], beginnings: Iterable[str]) -> Iterato
 
 def _concerns(words: Sequence[str], command: Command, loose: bool) -> bool:
     # In whatever order its options stand; `loose`: wherever the words occur.
-    left = iter(command.parts if loose else command.words)
-    begins = (_same_program(basename(word), words[0]) for word in left)
+    left, program = iter(command.parts if loose else command.words), program_of(words[0])
+    names = map(basename, left)
+    begins = (fnmatchcase(name, words[0]) or program_of(name) == program for name in names)
     if not (any(begins) if loose else next(begins)):
         return False
     found = tuple(left)
@@ -64,10 +65,6 @@ def _concerns(words: Sequence[str], command: Command, loose: bool) -> bool:
     return all(any(fnmatchcase(word, one) for word in left) for one in wanted) and all(
         _has(found, word) for word in words[1:] if word[0] == "-"
     )
-
-
-def _same_program(name: str, wanted: str) -> bool:
-    return fnmatchcase(name, wanted) or program_of(name) == program_of(wanted)
 
 
 def _has(found: Sequence[str], wanted: str) -> bool:

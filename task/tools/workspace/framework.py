@@ -75,8 +75,7 @@ class _FileTool(WorkspaceTool):
         return {**arguments, "path": real}
 
     def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
-        outside = self.machine is not None and str(arguments["path"]).startswith("/")
-        return None if outside else super().workspace_access(arguments)
+        return super().workspace_access(arguments) if self._place(arguments) is self.workspace else None
 
     def _place(self, arguments: Mapping[str, Any]) -> Workspace:
         return self.machine if self.machine is not None and arguments["path"].startswith("/") else self.workspace
