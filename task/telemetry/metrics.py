@@ -1,8 +1,9 @@
 """Count what a process does, for Prometheus; label values are few and never name a user."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,6 +20,7 @@ from task.telemetry.operations import Event, Operation
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 OTHER = "other"
+RUN_SECONDS, FIRST_TEXT = "dial_agent_run_duration_seconds", "dial_agent_first_token_seconds"
 TOOL_SECONDS = "dial_agent_tool_duration_seconds"
 CHAT_SECONDS = "gen_ai_client_operation_duration_seconds"
 FIRST_CHUNK = "gen_ai_client_operation_time_to_first_chunk_seconds"
@@ -60,37 +62,32 @@ class PrometheusMetrics:
         else:
             ProcessCollector(registry=registry)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
-
-        def gauge(name: str, text: str, *labels: str, mode: Literal["livesum", "mostrecent"] = "livesum") -> Gauge:
-            return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)
-
-        def histogram(name: str, text: str, buckets: Collection[float], *labels: str) -> Histogram:
-            return Histogram(name, text, labels, registry=registry, buckets=tuple(buckets))
-
-        self._http = counter("dial_agent_http_requests", "HTTP requests", "door", "status")
-        self._open = gauge("dial_agent_http_open_requests", "HTTP requests being answered, streams included", "door")
-        self._runs = counter("dial_agent_runs", "Runs that have ended", "door", "outcome")
-        self._running = gauge("dial_agent_runs_in_progress", "Runs in progress", "door")
-        self._run_seconds = histogram("dial_agent_run_duration_seconds", "Time of a run", _SECONDS, "door")
-        self._first_text = histogram("dial_agent_first_token_seconds", "From a run's start to its text", _FIRST, "door")
-        chat = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
-        self._chat_seconds = histogram(CHAT_SECONDS, "Time of a model request", _SECONDS, *chat, "error_type")
-        self._first_chunk = histogram(FIRST_CHUNK, "Time to the first chunk", _FIRST, *chat)
-        self._tokens = histogram(CHAT_TOKENS, "Tokens of a model request", _TOKENS, *chat, "gen_ai_token_type")
-        self._cached = counter("dial_agent_cached_tokens", "Prompt tokens that the provider had cached", "model")
-        self._cost = counter("dial_agent_cost", "Cost of runs, in the currency of AGENT_PRICES", "model")
-        self._tool_seconds = histogram(TOOL_SECONDS, "Time of a tool call", _SECONDS, "tool", "outcome")
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        gauge = partial(Gauge, registry=registry, multiprocess_mode="livesum")
+        self._http = counter("dial_agent_http_requests", "HTTP requests", ["door", "status"])
+        self._open = gauge("dial_agent_http_open_requests", "HTTP requests being answered, streams included", ["door"])
+        self._runs = counter("dial_agent_runs", "Runs that have ended", ["door", "outcome"])
+        self._running = gauge("dial_agent_runs_in_progress", "Runs in progress", ["door"])
+        self._run_seconds = histogram(RUN_SECONDS, "Time of a run", ["door"], buckets=_SECONDS)
+        self._first_text = histogram(FIRST_TEXT, "From a run's start to its text", ["door"], buckets=_FIRST)
+        chat = ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model"]
+        timed, counted = [*chat, "error_type"], [*chat, "gen_ai_token_type"]
+        self._chat_seconds = histogram(CHAT_SECONDS, "Time of a model request", timed, buckets=_SECONDS)
+        self._first_chunk = histogram(FIRST_CHUNK, "Time to the first chunk", chat, buckets=_FIRST)
+        self._tokens = histogram(CHAT_TOKENS, "Tokens of a model request", counted, buckets=_TOKENS)
+        self._cached = counter("dial_agent_cached_tokens", "Prompt tokens that the provider had cached", ["model"])
+        self._cost = counter("dial_agent_cost", "Cost of runs, in the currency of AGENT_PRICES", ["model"])
+        self._tool_seconds = histogram(TOOL_SECONDS, "Time of a tool call", ["tool", "outcome"], buckets=_SECONDS)
         self._events: Mapping[Event, Counter] = {
-            "decision": counter("dial_agent_decisions", "Decisions of the gate about calls", "verdict"),
-            "approval": counter("dial_agent_approvals", "Questions to users and their answers", "outcome"),
-            "cache_request": counter("dial_agent_cache_requests", "Look-ups in a cache", "cache", "result"),
-            "sandbox": counter("dial_agent_sandbox_calls", "Code that ran, by the sandbox's tier", "tier"),
+            "decision": counter("dial_agent_decisions", "Decisions of the gate about calls", ["verdict"]),
+            "approval": counter("dial_agent_approvals", "Questions to users and their answers", ["outcome"]),
+            "cache_request": counter("dial_agent_cache_requests", "Look-ups in a cache", ["cache", "result"]),
+            "sandbox": counter("dial_agent_sandbox_calls", "Code that ran, by the sandbox's tier", ["tier"]),
         }
-        self._waiting = gauge("dial_agent_approvals_waiting", "Questions that wait for an answer", mode="mostrecent")
-        self._errors_total = counter("dial_agent_errors", "Errors", "operation", "error_type")
-        self._queues = gauge("dial_agent_queue", "What waits or runs in a queue", "queue")
+        waiting = "Questions that wait for an answer"
+        self._waiting = gauge("dial_agent_approvals_waiting", waiting, multiprocess_mode="mostrecent")
+        self._errors_total = counter("dial_agent_errors", "Errors", ["operation", "error_type"])
+        self._queues = gauge("dial_agent_queue", "What waits or runs in a queue", ["queue"])
 
     def operation_started(self, operation: Operation) -> None:
         if operation.kind == "invoke_agent":
