@@ -108,7 +108,7 @@ class DialFiles:
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, of at most `max_size` bytes."""
-        relative = own(file_url(url, self._endpoint), api_key)
+        relative = self.check(url, api_key)
         async with (
             self._client(api_key, shortened(relative)) as client,
             client.files.stream_download(relative) as answer,
@@ -127,7 +127,7 @@ class DialFiles:
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
         """What Core knows of the file; succeeds only with a key that may read it."""
-        relative = own(file_url(url, self._endpoint), api_key)
+        relative = self.check(url, api_key)
         async with self._client(api_key, shortened(relative)) as client:
             found = await client.files.get_metadata(relative)
             name = found.name or unquote(PurePosixPath(relative).name)
@@ -155,9 +155,12 @@ class DialFiles:
             item = await client.files.upload(url, (file_name, content, content_type), etag_if_none_match="*")
             return item.url
 
-    def check(self, url: str, api_key: str) -> None:
-        """Refuse a file of another owner who shares this key."""
-        own(file_url(url, self._endpoint), api_key)
+    def check(self, url: str, api_key: str) -> str:
+        """The file's relative URL; a file of another owner who shares this key is refused."""
+        relative = file_url(url, self._endpoint)
+        if not in_reach(relative, api_key):
+            raise ToolError(_REFUSALS[404].format(subject=shortened(relative)))
+        return relative
 
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
         """The URL at which this key, and those of later requests, can read a file of at most `max_size` bytes that a
@@ -297,17 +300,6 @@ def file_url(url: str, endpoint: str) -> str:
     unfit = any(name in {"", ".", ".."} or "/" in name or _CONTROL_CHARACTER.search(name) for name in names)
     if len(segments) < 3 or segments[0] != "files" or unfit:
         raise ToolError(f"{quoted} is not the URL of a DIAL file. Use {FORM}.")
-    return relative
-
-
-def own(relative: str, api_key: str) -> str:
-    """The relative URL.
-
-    Raises:
-        ToolError: the key belongs to an owner and the file is not in that owner's folder.
-    """
-    if not in_reach(relative, api_key):
-        raise ToolError(f"There is no {shortened(relative)}. Check the URL, or ask the user to attach the file again.")
     return relative
 
 
