@@ -1,11 +1,12 @@
 """Which model local Core serves itself, and how it is listed."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 from task.llm.base import DEMO_NAME, ChatModel
 from task.llm.chat_request import ProviderProfile
+from task.llm.scripted import demo
 from task.local.core.config import CoreConfig, Features, Model
 
 DEMO_TITLE = "Scripted demo (not a real model)"
@@ -52,13 +53,7 @@ ModelChoice = UpstreamModel | ConnectedModel
 def scripted_demo(name: str = DEMO_NAME) -> ConnectedModel:
     """The demo that answers where no model is connected, and says so."""
 
-    @asynccontextmanager
-    async def connect() -> AsyncGenerator[ChatModel]:
-        from task.llm.scripted import demo
-
-        yield demo()
-
-    return ConnectedModel(name, DEMO_TITLE, connect, reads_attachments=True)
+    return ConnectedModel(name, DEMO_TITLE, lambda: nullcontext(demo()), reads_attachments=True)
 
 
 def with_choice(config: CoreConfig, choice: ModelChoice, image_model: str | None = None) -> CoreConfig:
