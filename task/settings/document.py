@@ -209,11 +209,8 @@ class Translation:
         for other in llm.keys() & PROVIDERS:  # another provider's section is checked and not used
             target = self if other == provider else Translation(self.file)
             target._put_keys(_section(llm, other, self.file), f"llm.{other}", other)
-        if (
-            provider is not None
-            and (address := PROVIDERS[provider].get("address"))
-            and "openai_base_url" not in self.content
-        ):
+        address = PROVIDERS[provider].get("address") if provider is not None else None
+        if address is not None and "openai_base_url" not in self.content:
             self.put("openai_base_url", address, "llm.provider")
 
     def _put_keys(self, keys: Mapping[str, Any], section: str, provider: str | None) -> None:
