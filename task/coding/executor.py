@@ -52,6 +52,13 @@ async def deny_all(pending: Sequence[Pending]) -> list[Answer]:
     return [Answer(False, NO_USER.format(reason=item.reason), by_user=False) for item in pending]
 
 
+def coding_profile(profile: Profile, commands: Commands, steps: int) -> Profile:
+    """The profile of a coder that works with these commands in their workspace."""
+    rules = replace(profile.rules, policy=coding_policy(profile.rules.policy))
+    tools, limits = workspace_tools(commands.workspace, commands), replace(profile.limits, steps=steps)
+    return replace(profile, prompt=CODER_PROMPT, tools=tools, rules=rules, limits=limits)
+
+
 @dataclass(eq=False)
 class Coder(LoopObserver):
     """The agent that carries plans out in the turns of one run, and observes them: `progress` grows meanwhile.
@@ -161,13 +168,7 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
     try:
         with Workspace(Path.cwd()) as workspace:
             async with Commands(workspace, command_limits(tree), gated=True) as commands:
-                profile = replace(
-                    profile,
-                    prompt=CODER_PROMPT,
-                    tools=workspace_tools(workspace, commands),
-                    rules=replace(profile.rules, policy=coding_policy(profile.rules.policy)),
-                    limits=replace(profile.limits, steps=s.max_steps),
-                )
+                profile = coding_profile(profile, commands, s.max_steps)
                 outcome = await Coder(services, profile, Caller("", nobody), progress, lambda _: None).run()
     finally:
         await services.close()

@@ -11,7 +11,7 @@ from task.approvals.approvals import ApprovalRules
 from task.closing import run_to_completion
 from task.coding.checkpoints import Checkpoints
 from task.coding.diffs import unseen_changes
-from task.coding.executor import CODER_PROMPT, Ask, Coder, PlanStepTool
+from task.coding.executor import Ask, Coder, PlanStepTool, coding_profile
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, record
@@ -50,7 +50,6 @@ from task.tools.workspace.bounds import python_of
 from task.tools.workspace.commands import HOME, Commands
 from task.tools.workspace.launcher import ShellResult
 from task.tools.workspace.root import held_alone
-from task.tools.workspace.tools import workspace_tools
 
 logger = logging.getLogger(__name__)
 
@@ -260,14 +259,9 @@ class Work:
         await store.runs.traced(run.run_id, observer.trace_id)
         results = LocalTexts(self.checkpoints.snapshots.folder / "results")  # they go when the snapshots go
         tools = [PlanStepTool(plan.plan, self._emit), ReadFileLinesTool(results), SearchInFileTool(results)]
-        profile = replace(
-            coder.profile,
-            prompt=CODER_PROMPT,
-            tools=[*workspace_tools(self.commands.workspace, self.commands), *tools],
-            rules=rules,
-            limits=replace(coder.profile.limits, steps=self.steps),
-            offloader=replace(coder.profile.offloader, files=results),
-        )
+        profile = coding_profile(coder.profile, self.commands, self.steps)
+        offloader = replace(profile.offloader, files=results)
+        profile = replace(profile, tools=[*profile.tools, *tools], rules=rules, offloader=offloader)
         progress, caller = self.task.progress, coder.caller
         working = Coder(coder.services, profile, caller, progress, self._emit, self.ask, self._keep_step, observer)
         outcome = await working.run()
