@@ -16,10 +16,6 @@ class Spend(Protocol):
     def __call__(self, usage: Usage, model: str = TOOLS, /) -> None: ...
 
 
-def _uncounted(usage: Usage, model: str = TOOLS, /) -> None:
-    return
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The user or program a run works for.
@@ -35,7 +31,7 @@ class Caller:
     conversation_id: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[Attachment, ...] = ()
-    spend: Spend = _uncounted
+    spend: Spend = lambda _usage, _model=TOOLS, /: None
 
 
 async def nobody() -> str:
