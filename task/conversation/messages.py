@@ -59,15 +59,16 @@ class ToolCall:
 
     def texts(self) -> list[str]:
         """The text of each argument; JSON for what is not text."""
-        return [_text_of(value) for value in self._arguments().values()]
+        return [_text_of(value) for value in self.arguments().values()]
 
     def with_texts(self, change: Callable[[str], str]) -> Self:
         """The call with each of its `texts` changed."""
-        texts = {name: (_text_of(value), value) for name, value in self._arguments().items()}
+        texts = {name: (_text_of(value), value) for name, value in self.arguments().items()}
         changed = {name: value if (new := change(text)) == text else new for name, (text, value) in texts.items()}
         return replace(self, function=FunctionCall(self.name, json.dumps(changed, ensure_ascii=False)))
 
-    def _arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name; text that is not an object is the only one."""
         try:
             found = json.loads(self.function.arguments)
         except ValueError:  # in a history that a caller sends

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import unquote
 
-import orjson
-
 from task.conversation.inputs import file_names
 from task.conversation.messages import Message, Role, ToolCall, user
 from task.llm.base import ToolSchema
@@ -183,7 +181,7 @@ def table_step(messages: Sequence[Message]) -> TableStep | None:
     read = {url: text for place, url, text in reversed(readings(messages)) if place > asked}
     names = names_of(read, messages)
     tables = [table for url, text in read.items() if (table := table_of(names[url], text))]
-    code = str(arguments_of(call).get("code", ""))
+    code = str(call.arguments().get("code", ""))
     if len(tables) != 1 or (call.name == RUNNER and not code.startswith(tables[0].loading)):
         return None
     parts, ask = [str(tables[0]), question], ASK
@@ -200,15 +198,11 @@ def table_step(messages: Sequence[Message]) -> TableStep | None:
     return TableStep(tables[0], shown, question, ask is DESCRIBE, ask)
 
 
-def arguments_of(call: ToolCall) -> _Json:
-    return cast("_Json", orjson.loads(call.function.arguments))
-
-
 def readings(messages: Sequence[Message]) -> list[tuple[int, str, str]]:
     """What was read of files: the place of the result, the file's address, and the text."""
     calls = calls_by_id(messages)
     return [
-        (place, str(arguments_of(call).get("file_url", "")), message.text())
+        (place, str(call.arguments().get("file_url", "")), message.text())
         for place, message in enumerate(messages)
         if (call := calls.get(message.tool_call_id or "")) and call.name == READER
     ]
@@ -222,7 +216,7 @@ def last_question(messages: Sequence[Message]) -> int:
 def calls_made(messages: Sequence[Message]) -> list[Call]:
     """The calls since the last question."""
     calls = (call for message in messages[last_question(messages) :] for call in message.tool_calls)
-    return [(call.name, arguments_of(call)) for call in calls]
+    return [(call.name, call.arguments()) for call in calls]
 
 
 def without_note(text: str) -> str:
