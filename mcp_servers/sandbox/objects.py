@@ -18,7 +18,7 @@ MOST_BYTES = 2048 * MIB
 TOO_LARGE = (
     "objects: {} is too large to be copied to {}; set TMPDIR to a folder of its file system, or install bubblewrap"
 )
-PIECE = 1 << 16  # a thousand times as much, unpacked
+PIECE = 1 << 16
 OPTIONS = ("-c", "safe.directory=*")
 SETTINGS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_NO_LAZY_FETCH": "1"}
 
@@ -36,7 +36,7 @@ class Objects:
         self.new, self.mounted = new_objects(policy, path), policy.tier == "bubblewrap"
         self.kept = f"{policy.kept}{path}"
         self.watched: dict[str, list[int]] = {}
-        self.copied = 0
+        self.copied, self.unpacked = 0, 0  # bytes; of each at most MOST_BYTES
         self.writable = 0o222 if policy.tier == "landlock" else 0o777
         self.git = next((place for place in GIT if os.access(place, os.X_OK)), None)
 
@@ -126,19 +126,20 @@ class Objects:
                     command = [self.git, *OPTIONS, f"--git-dir={os.path.dirname(self.path)}", "index-pack", "--stdin"]
                     with open(path, "rb") as pack, suppress(subprocess.SubprocessError):
                         subprocess.run(command, stdin=pack, capture_output=True, env=SETTINGS, timeout=GIT_SECONDS)  # noqa: PLW1510, S603
-                elif _is_object(path, place.removeprefix(f"{self.path}/")):
+                elif self._is_object(path, place.removeprefix(f"{self.path}/")):
                     os.makedirs(os.path.dirname(place), exist_ok=True)
                     os.chmod(path, 0o444)
                     os.rename(path, place)
         remove(left)
 
-
-def _is_object(path: str, name: str) -> bool:
-    digest, data = hashlib.new("sha1" if len(name) == 41 else "sha256"), zlib.decompressobj()
-    with suppress(zlib.error), open(path, "rb") as file:
-        while piece := file.read(PIECE):
-            digest.update(data.decompress(piece))
-    return name == f"{digest.hexdigest()[:2]}/{digest.hexdigest()[2:]}"
+    def _is_object(self, path: str, name: str) -> bool:
+        digest, data = hashlib.new("sha1" if len(name) == 41 else "sha256"), zlib.decompressobj()
+        with suppress(zlib.error), open(path, "rb") as file:
+            while self.unpacked < MOST_BYTES and (piece := data.unconsumed_tail or file.read(PIECE)):
+                part = data.decompress(piece, PIECE)
+                self.unpacked += len(part)
+                digest.update(part)
+        return name == f"{digest.hexdigest()[:2]}/{digest.hexdigest()[2:]}"
 
 
 def _stamp(path: str) -> list[int]:

@@ -28,7 +28,7 @@ UPLOADS = frozenset({"/v1/files", "/transcription"})
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
 DEEPEST = 100  # brackets within each other; what reads, copies or writes JSON recursively fails at a few hundred
-MOST_VALUES = 50_000  # of JSON; to read and check more of them would hold the event loop
+MOST_VALUES = 30_000  # of JSON; to read and check more of them would hold the event loop
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 SWALLOWED = frozenset({429, 502, 503, 504})  # DIAL Core answers these itself, without the body
 # Of all that is answered only the page is shown by browsers, and it brings a policy of its own.

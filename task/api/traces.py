@@ -1,5 +1,6 @@
 """The platform API's traces: listed, read, rated, and replayed with another model."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -164,7 +165,8 @@ Which = Annotated[TraceFilter, Depends()]
 @routes.get("/traces", response_model=TraceList, responses=failures())
 async def list_traces(service: CurrentService, which: Which, limit: Limit = 50, cursor: Cursor = None) -> Any:
     """The caller's traces, the newest first; an operator's key reads everybody's."""
-    return await (await service.store()).traces.list(_owner(service), limit, cursor, which)
+    page = await (await service.store()).traces.list(_owner(service), limit, cursor, which)
+    return await asyncio.to_thread(TraceList.model_validate, page, from_attributes=True)  # of whole traces
 
 
 @routes.get("/traces/ratings", response_model=RatingCounts, responses=failures())

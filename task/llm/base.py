@@ -13,6 +13,7 @@ from uuid import uuid4
 import orjson
 
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, frozen_data
+from task.errors import ProviderError
 
 ToolSchema = Mapping[str, Any]  # {"type": "function", "function": {name, description, parameters}}
 
@@ -155,6 +156,7 @@ class ChatModel(Protocol):
     ) -> AsyncGenerator[Delta]: ...
 
 
+MOST_CALLS, MOST_VALUES = 256, 10_000  # of one answer, and of one call's arguments: others would hold the event loop
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -292,6 +294,8 @@ class Accumulator:
             self._by_index[fragment.index] = call
 
     def _open(self, fragment: ToolCallDelta) -> _Call:
+        if len(self._calls) == MOST_CALLS:
+            raise ProviderError(f"The model asked for more than {MOST_CALLS} calls at once.")
         call = _Call(fragment.index)
         self._calls.append(call)
         return call
@@ -301,6 +305,9 @@ def _parsed(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
     text = raw.strip()
     if text in ("", "null"):
         return "{}", None
+    outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])  # of strings
+    if outside.count(",") + outside.count("{") > MOST_VALUES:
+        return "{}", f"The arguments have more than {MOST_VALUES:,} values; ask for less at once."
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -20,11 +20,11 @@ from tests.support.mcp_wire import listed, raw_server
 from tests.support.office import paragraph, word_file
 from tests.support.ports import free_port
 from tests.support.product import MODEL
-from tests.support.upstream import Received, Reply, openai_upstream
+from tests.support.upstream import Received, Reply, openai_upstream, parallel_calls
 
 MOST = 0.05  # seconds of the loop's own CPU time for one callback
-# What takes longer, and how long at most: an answer in one piece, and a call that names 20,000 machines.
-LONGER = {"an answer of tags": 0.8, "an answer of fences": 0.2, "arguments with many addresses": 0.8}
+# What takes longer, and how long at most: an answer in one piece, a list of traces of large conversations.
+LONGER = {"an answer of tags": 0.8, "reasoning": 0.8, "an answer of fences": 0.3, "/traces?limit=1000": 0.4}
 DIAL, V1 = "/openai/deployments/general-purpose-agent/chat/completions", "/v1/chat/completions"
 KEY = {"Authorization": "Bearer key-one", "Api-Key": "key-one"}
 
@@ -43,11 +43,24 @@ def of_user(**content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "Look", "custom_content": content}]}
 
 
+def history(number: int) -> dict[str, Any]:
+    """A conversation with an answer that made so many calls, and their results."""
+    names = [f"call_{place}" for place in range(number)]
+    calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in names]
+    results = [{"role": "tool", "tool_call_id": name, "content": "x"} for name in names]
+    asked, said = {"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": calls}
+    return {"messages": [asked, said, *results, asked]}
+
+
+def schema(number: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"k{place}": {"type": "string"} for place in range(number)}}
+
+
 LINKS = " ".join(f"[a](https://b.example/{number})" for number in range(1_500))
 RESULTS: Mapping[str, dict[str, Any]] = {
     "get_text": {"content": [{"type": "text", "text": "<a href='//e' " * 300_000}]},
     "get_parts": {"content": [{"type": "text", "text": f"https://a.example/{number}"} for number in range(4_000)]},
-    "get_data": {"content": [], "structuredContent": {"a": [{f"k{n}": [n, {"b": str(n)}]} for n in range(10_000)]}},
+    "get_data": {"content": [], "structuredContent": {"a": [{f"k{n}": [n, {"b": str(n)}]} for n in range(5_000)]}},
     "get_links": {"content": [{"type": "text", "text": " ".join(f"https://a.example/{n}" for n in range(100_000))}]},
 }
 ANSWERS: Mapping[str, str] = {
@@ -57,28 +70,47 @@ ANSWERS: Mapping[str, str] = {
 # What is sent to the conversations' doors.
 TALKS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "a long text": lambda: chat("x" * 4_000_000),
-    "many messages": lambda: chat(*["hello"] * 16_001),
-    "much else": lambda: {**chat("hi"), "metadata": {"a": [{"k": number} for number in range(300_000)]}},
+    "many messages": lambda: chat(*["hello"] * 4_999),
+    "too many messages": lambda: chat(*["hello"] * 16_001),
+    "much else": lambda: {**chat("hi"), "other": [{"k": number} for number in range(14_000)]},
+    "too much else": lambda: {**chat("hi"), "metadata": {"a": [{"k": number} for number in range(300_000)]}},
+    "many parts": lambda: {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 9_900}]},
+    "many calls": lambda: history(2_000),
+    "a schema of the answer": lambda: {**chat("hi"), "response_format": {
+        "type": "json_schema", "json_schema": {"name": "a", "schema": schema(9_900)}}},
+    "tools": lambda: {**chat("hi"), "tools": [
+        {"type": "function", "function": {"name": f"f{n}", "parameters": schema(75)}} for n in range(128)]},
     "many addresses": lambda: chat(" ".join(f"https://a.example/{number}" for number in range(100_000)), "ok", "hi"),
     "many addresses in the answer": lambda: chat("x https://a.example/1 " * 180_000, "ok", "SAY links"),
     "many codes": lambda: chat("approve k7f3, " * 200_000),
     "an argument of one long word": lambda: call("calculator", expression="1+" * 200_000 + "1"),
     "arguments with many addresses": lambda: call("get_text", q=[{"k": f"http://a.b/{n}"} for n in range(20_000)]),
+    "an argument with many addresses": lambda: call("get_text", q=" ".join(f"http://a.b/{n}" for n in range(20_000))),
     "a long argument": lambda: call("get_text", q="x" * 2_000_000),
+    "an argument of many values": lambda: call("get_text", q=[{"k": number} for number in range(60_000)]),
+    "an argument of many letters": lambda: call("get_text", **{"acommand" * 5_000: "x"}),
+    "many wrong calls": lambda: chat("MANY 256 nothing"),
+    "many right calls": lambda: chat("MANY 256 get_text"),
+    "too many calls": lambda: chat("MANY 5000 nothing"),
+    "reasoning": lambda: chat("REASON"),
     **{f"a result of {name}": lambda name=name: call(name) for name in RESULTS},
     **{f"an answer of {name}": lambda name=name: chat(f"SAY {name}") for name in ANSWERS},
-}
+}  # fmt: skip
+SESSIONS = (*(f"a result of {name}" for name in RESULTS), "an answer of fences", "many right calls", "many messages")
+LISTS = ("/v1/files", "/sessions", "/sessions/export", "/runs", "/traces?limit=1000", "/metrics")
 LINES = ("- [ ] a\n", "http://a.b/(", "[a](b", "*a ", "|a|b\n", "> ", "<b>", "$a ", "`", "1. a\n")
 OTHERS: Mapping[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "DIAL: a forged state": (DIAL, lambda: {"messages": [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b", "custom_content": {"state": {
-            "version": 5, "signature": "x", "tool_call_history": [{"role": "tool", "content": "x"}] * 16_000}}},
+            "version": 5, "signature": "x", "tool_call_history": [{"role": "tool", "content": "x"}] * 9_000}}},
         {"role": "user", "content": "c"},
     ]}),
     "DIAL: many attachments": (DIAL, lambda: of_user(attachments=[
-        {"type": "text/plain", "url": f"files/x/{number}.txt"} for number in range(16_000)])),
+        {"type": "text/plain", "url": f"files/x/{number}.txt"} for number in range(9_900)])),
     "responses: many items": ("/v1/responses", lambda: {"input": [{"role": "user", "content": "a"}] * 16_000}),
+    "responses: as many items as are taken": (
+        "/v1/responses", lambda: {"input": [{"role": "user", "content": "a"}] * 4_999}),
     "responses: a long text": ("/v1/responses", lambda: {"input": "x" * 7_000_000}),
     "sessions: a name": ("/session/start", lambda: {"metadata": {"a": "x" * 7_000_000}}),
     **{f"markdown: {line!r}": ("/markdown", lambda line=line: {"texts": [line * (40_000 // len(line))]})
@@ -100,9 +132,14 @@ class Watched:
         method, kind = ("GET" if body is None else "POST"), {"Content-Type": "application/json"}
         data = None if body is None else io.BytesIO(json.dumps(body).encode())
         async with self.session.request(method, f"{self.url}{path}", data=data, headers=kind) as response:
-            await response.read()
-            assert response.status < 500, await response.text()
+            said = await response.text()
+            assert response.status < 500 or "did not answer properly" in said, said
         return self.report.read_text(encoding="utf-8").splitlines()
+
+    async def listed(self, name: str) -> list[dict[str, Any]]:
+        """The first of these, the newest first."""
+        async with self.session.get(f"{self.url}/{name}") as response:
+            return (await response.json())[name]
 
 
 def answered(received: Received) -> Reply:
@@ -115,6 +152,11 @@ def answered(received: Received) -> Reply:
     if word == "CALL":
         name, _, arguments = rest.partition(" ")
         return wants(name, **json.loads(arguments))
+    if word == "MANY":
+        number, _, name = rest.partition(" ")
+        return parallel_calls(name, int(number))
+    if word == "REASON":
+        return says("Yes.", reasoning="<a " * 100_000)
     return says(ANSWERS[rest]) if word == "SAY" else says("Done.")
 
 
@@ -164,12 +206,21 @@ async def test_no_request_holds_the_event_loop(tmp_path: Path) -> None:
             file = await upload(agent, "a.docx" if content[:2] == b"PK" else "a.txt", content)
             parts = [{"type": "text", "text": "READ it"}, {"type": "file", "file": {"file_id": file}}]
             held[f"files: {name}"] = await agent.held_by(V1, {"messages": [{"role": "user", "content": parts}]})
-        for path in ("/v1/files", "/sessions", "/sessions/export", "/runs", "/traces", "/metrics"):
+        for name in SESSIONS:
+            held[f"sessions: {name}"] = await agent.held_by("/chat", TALKS[name]())
+        for one in await agent.listed("sessions"):
+            for rest in ("", "/messages", "/export", "/export?format=json", "/versions"):
+                path = f"/session/{one['session_id']}{rest}"
+                held[path] = await agent.held_by(path)
+        for one in await agent.listed("traces"):
+            for path in (f"/traces/{one['trace_id']}", f"/runs/{one['run_id']}/events"):
+                held[path] = await agent.held_by(path)
+        for path in LISTS:
             held[path] = await agent.held_by(path)
     slow = [
         f"{name}: {where}"
         for name, found in held.items()
         for where in found
-        if float(where.split()[0]) > 1_000 * LONGER.get(name.partition(": ")[2], MOST) * slowness()
+        if float(where.split()[0]) > 1_000 * LONGER.get(name.rpartition(": ")[2], MOST) * slowness()
     ]
     assert not slow, "\n".join(slow)

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+import zlib
+from hashlib import sha1
 from pathlib import Path
 from secrets import token_hex
 
@@ -12,6 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mcp_servers.sandbox import Policy
+from mcp_servers.sandbox.objects import MOST_BYTES, Objects
+from mcp_servers.sandbox.policy import MIB
 from task.coding.checkpoints import planned_undo, repository_faults, undo
 from task.coding.snapshots import Snapshots
 from task.errors import ToolError
@@ -126,6 +131,19 @@ async def test_no_command_takes_an_object_or_a_commit_away(
         assert "refs/replace" not in git(folder, "for-each-ref"), attack
         git(folder, "fsck", "--full", "--no-dangling", "--no-reflogs")
         assert tier == "none" or list(outside.iterdir()) == [], attack
+
+
+@pytest.mark.fault("workspace: an object of a command's that unpacks to more than all files may be")
+@pytest.mark.parametrize(("before", "taken"), [(0, True), (MOST_BYTES - MIB, False)])
+def test_no_more_is_unpacked_of_new_objects_than_may_be_copied(tmp_path: Path, before: int, taken: bool) -> None:
+    content = b"blob 8388608\0" + bytes(8 * MIB)
+    name, objects = sha1(content).hexdigest(), Objects(Policy(str(tmp_path)), str(tmp_path / "objects"))
+    (tmp_path / "new" / name[:2]).mkdir(parents=True)
+    (tmp_path / "new" / name[:2] / name[2:]).write_bytes(zlib.compress(content))
+    objects.unpacked = before
+    objects._take_over(str(tmp_path / "new"), objects.path)
+    assert (tmp_path / "objects" / name[:2] / name[2:]).exists() is taken
+    assert objects.unpacked <= MOST_BYTES + MIB
 
 
 @pytest.mark.parametrize("tier", SAMPLED)
