@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import select
+import socket
 import subprocess
 import tempfile
 import threading
@@ -108,19 +109,15 @@ class Embedder:
         """
         report = observer or (lambda done: None)
         with queued("embedding"):
-            answer = await self._answer(texts, report)
-        return await asyncio.to_thread(_matrix, answer, len(texts))
-
-    async def _answer(self, texts: Sequence[str], report: Observer) -> Frame:
-        try:
-            return await self._request(texts, report)
-        except (ConnectionError, TimeoutError):
             try:
-                return await self._request(texts, report)
-            except (ConnectionError, TimeoutError) as error:
-                raise EmbeddingUnavailable(
-                    "The embedding process ended twice. Try again later or tell the user."
-                ) from error
+                answer = await self._request(texts, report)
+            except (ConnectionError, TimeoutError):
+                try:
+                    answer = await self._request(texts, report)
+                except (ConnectionError, TimeoutError) as error:
+                    text = "The embedding process ended twice. Try again later or tell the user."
+                    raise EmbeddingUnavailable(text) from error
+        return await asyncio.to_thread(_matrix, answer, len(texts))
 
     async def start(self) -> None:
         """Start the process, which loads the model at once; a search that follows reports what is wrong with it."""
@@ -235,8 +232,6 @@ def _locked(path: Path) -> Generator[None]:
 
 
 def _answers(path: Path) -> bool:
-    import socket
-
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
@@ -255,9 +250,8 @@ def _is_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def _encoded(texts: Sequence[str]) -> Frame:
     import orjson  # several times as fast as json, whose single call would hold up the event loop
 
-    whole = [
-        text.encode(errors="replace").decode() for text in texts
-    ]  # half of a surrogate pair, as in "\ud800", is not text
+    # Half of a surrogate pair, as in "\ud800", is not text.
+    whole = [text.encode(errors="replace").decode() for text in texts]
     return Frame("embed", body=orjson.dumps(whole))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from task.errors import ToolError
 
@@ -57,25 +57,15 @@ class EmbeddingUnavailable(ToolError):
     """The embedding model cannot be used; the text gives the reason and what would help."""
 
 
-class Encoder(Protocol):
-    """A model that is ready; it may encode in `at_once` threads."""
-
-    @property
-    def at_once(self) -> int: ...
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One normalised row for each text."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SentenceModel:
-    """Any model of sentence-transformers, from a folder or a model hub."""
+    """Any model of sentence-transformers, from a folder or a model hub; it may encode in `at_once` threads."""
 
     model: Any
     at_once: int = 1  # its tokenizer cannot be used by several threads
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One normalised row for each text."""
         from torch.nn.functional import normalize
 
         found = self.model.encode(list(texts), batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False)
@@ -202,35 +192,23 @@ class MiniLM:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One normalised row for each text."""
         import torch
-        from torch.nn.functional import normalize
+        from torch.nn.functional import embedding, normalize
 
         encoded = self._tokenizer.encode_batch(list(texts))
         ids = torch.tensor([item.ids for item in encoded])
         mask = torch.tensor([item.attention_mask for item in encoded], dtype=torch.bool)
         with torch.inference_mode():
-            hidden = self._embedded(ids)
+            words = embedding(ids, self._weights["embeddings.word_embeddings.weight"])
+            places = self._weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
+            kind = self._weights["embeddings.token_type_embeddings.weight"][0]
+            hidden = self._norm("embeddings.LayerNorm", words + places + kind)
             for layer in range(self._layers):
                 hidden = self._layer(f"encoder.layer.{layer}", hidden, mask[:, None, None, :])
             counted = mask[:, :, None].to(torch.float32)
             pooled = (hidden.float() * counted).sum(1) / counted.sum(1)
             return normalize(pooled, dim=1).numpy()
 
-    def _embedded(self, ids: Tensor) -> Tensor:
-        from torch.nn.functional import embedding
-
-        weights = self._weights
-        words = embedding(ids, weights["embeddings.word_embeddings.weight"])
-        places = weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
-        kind = weights["embeddings.token_type_embeddings.weight"][0]
-        return self._norm("embeddings.LayerNorm", words + places + kind)
-
     def _layer(self, name: str, hidden: Tensor, mask: Tensor) -> Tensor:
-        attended = self._linear(f"{name}.attention.output.dense", self._attention(name, hidden, mask))
-        hidden = self._norm(f"{name}.attention.output.LayerNorm", attended + hidden)
-        inner = self._linear(f"{name}.intermediate.dense", hidden, gelu=True)
-        return self._norm(f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + hidden)
-
-    def _attention(self, name: str, hidden: Tensor, mask: Tensor) -> Tensor:
         from torch.nn.functional import scaled_dot_product_attention
 
         texts, length, width = hidden.shape
@@ -239,7 +217,11 @@ class MiniLM:
             for part in ("query", "key", "value")
         )
         found = scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return found.transpose(1, 2).reshape(texts, length, width)
+        attended = found.transpose(1, 2).reshape(texts, length, width)
+        attended = self._linear(f"{name}.attention.output.dense", attended)
+        hidden = self._norm(f"{name}.attention.output.LayerNorm", attended + hidden)
+        inner = self._linear(f"{name}.intermediate.dense", hidden, gelu=True)
+        return self._norm(f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + hidden)
 
     def _linear(self, name: str, hidden: Tensor, *, gelu: bool = False) -> Tensor:
         # Packed weights as in torch's own compiler: laid out once, with the activation in the same pass.
@@ -258,3 +240,6 @@ class MiniLM:
 
         weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
         return layer_norm(hidden, weight.shape, weight, bias, _EPSILON)
+
+
+Encoder = SentenceModel | MiniLM

@@ -1,4 +1,4 @@
-"""The embedding process: `python -m task.embedding.server SOCKET MODEL PRECISION THREADS`.
+"""The embedding process, which `Embedder` starts with `main`.
 
 It answers agents on a Unix socket, questions before documents, and ends when its standard input is closed. A request
 and its answers are frames: a JSON header and raw bytes.
@@ -93,11 +93,6 @@ class Job:
         if not self.finished.done():
             self.finished.set_exception(error)
 
-    def answer(self) -> Frame:
-        if (error := self.finished.exception()) is not None:
-            return Frame("unavailable", body=str(error).encode())
-        return Frame("vectors", {"rows": len(self.rows)}, b"".join(self.rows))
-
 
 class EmbeddingServer:
     """Loads the model in a thread while it already listens; a model that cannot be loaded ends it after one answer."""
@@ -147,23 +142,21 @@ class EmbeddingServer:
         # Several of these share the jobs.
         while True:
             await self._work.wait()
-            if self._jobs:
-                await self._run_batch(model, self._next_job())
-            else:
+            if not self._jobs:
                 self._work.clear()
-
-    async def _run_batch(self, model: Encoder, job: Job) -> None:
-        places = job.next_batch()
-        if job.given == len(job.texts):
-            self._drop(job)
-        texts = [job.texts[place] for place in places]
-        try:
-            rows = await asyncio.get_running_loop().run_in_executor(self._threads, _rows, model, texts)
-        except Exception as error:  # whatever a library raises for one text must not end the others' work
-            self._drop(job)
-            job.fail(EmbeddingUnavailable(f"A text could not be embedded: {type(error).__name__}"))
-        else:
-            job.take(places, rows)
+                continue
+            job = self._next_job()
+            places = job.next_batch()
+            if job.given == len(job.texts):
+                self._drop(job)
+            texts = [job.texts[place] for place in places]
+            try:
+                rows = await asyncio.get_running_loop().run_in_executor(self._threads, model.encode, texts)
+            except Exception as error:  # whatever a library raises for one text must not end the others' work
+                self._drop(job)
+                job.fail(EmbeddingUnavailable(f"A text could not be embedded: {type(error).__name__}"))
+            else:
+                job.take(places, [row.tobytes() for row in rows.astype("<f4")])
 
     def _next_job(self) -> Job:
         for job in self._jobs:
@@ -187,13 +180,12 @@ class EmbeddingServer:
                 if job.done != reported or monotonic() - last >= BEAT_SECONDS:
                     reported, last = job.done, monotonic()
                     await send(writer, Frame("progress", {"done": job.done, "total": len(job.texts)}))
-            await send(writer, job.answer())
+            if (error := job.finished.exception()) is not None:
+                await send(writer, Frame("unavailable", body=str(error).encode()))
+            else:
+                await send(writer, Frame("vectors", {"rows": len(job.rows)}, b"".join(job.rows)))
         finally:
             gone.cancel()
-
-
-def _rows(model: Encoder, texts: Sequence[str]) -> list[bytes]:
-    return [row.tobytes() for row in model.encode(texts).astype("<f4")]
 
 
 def _unavailable(error: Exception) -> EmbeddingUnavailable:
@@ -235,7 +227,3 @@ def main(socket: str, model: str, precision: str, threads: str) -> None:
     gc.disable()  # until the model is loaded: passes over what stays for good were a sixth of the start
     asyncio.run(listen(Path(socket), partial(load, model, cast("Precision", precision), int(threads))))
     os._exit(0)  # the thread may still be importing torch, and nothing waits for it
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

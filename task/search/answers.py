@@ -68,15 +68,14 @@ NEGATIONS = frozenset(_NEGATIONS.split()) | LACKING
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A source of the answer: its number, and a literal quote from the document."""
+    """A source of the answer, and a literal quote from it."""
 
-    number: int
     passage: Passage
     quote: str
 
     @property
     def title(self) -> str:
-        return f"[{self.number}] {self.passage.title}"
+        return f"[{self.passage.number}] {self.passage.title}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def checked(text: str, passages: Sequence[Passage]) -> CheckedAnswer:
     found = {number: literal(quote, known[number].source) for number, quote in quoted if number in known}
     quotes = {number: quote for number, quote in found.items() if quote}
     citations = [
-        Citation(number, known[number], quotes.get(number) or nearest_words(statement, known[number].source))
+        Citation(known[number], quotes.get(number) or nearest_words(statement, known[number].source))
         for number, statement in sorted(cited.items())
     ]
     false_quotes = sum(number not in quotes for number, _ in quoted)

@@ -37,12 +37,11 @@ _PLACE_BYTES = 400  # of a chunk's place beside its text
 
 
 class IndexedChunks(list[str]):
-    """A document's chunks with the document and its index by words; anywhere else a plain list."""
+    """A document's chunks with its index; anywhere else a plain list."""
 
-    def __init__(self, document: ChunkedDocument, lexical: Lexical) -> None:
-        super().__init__(document.chunks)
-        self.document = document
-        self.lexical = lexical
+    def __init__(self, index: DocumentIndex) -> None:
+        super().__init__(index.chunks)
+        self.searchable = index
 
 
 class DocumentCache:
@@ -80,11 +79,11 @@ class DocumentCache:
 
     def get_index(self, key: str) -> DocumentIndex | None:
         """The entry as a searchable index, if `set_index` kept it."""
-        dense, chunks = self.get(key) or (None, [])
-        return DocumentIndex(chunks.document, dense, chunks.lexical) if isinstance(chunks, IndexedChunks) else None
+        _, chunks = self.get(key) or (None, [])
+        return chunks.searchable if isinstance(chunks, IndexedChunks) else None
 
     def set_index(self, key: str, index: DocumentIndex) -> None:
-        self.set(key, index.dense, IndexedChunks(index.document, index.lexical))
+        self.set(key, index.dense, IndexedChunks(index))
 
 
 def _size(entry: tuple[faiss.Index, list[str]]) -> int:
@@ -93,7 +92,7 @@ def _size(entry: tuple[faiss.Index, list[str]]) -> int:
     if not isinstance(index, StoredVectors):
         size += index.ntotal * index.d * 4
     if isinstance(chunks, IndexedChunks):
-        size += sys.getsizeof(chunks.document.text) + chunks.lexical.size_bytes
+        size += sys.getsizeof(chunks.searchable.document.text) + chunks.searchable.lexical.size_bytes
     return size
 
 

@@ -116,6 +116,7 @@ class DirectReaders(ReaderPool):
 class MemoryStore(RedisStore):
     """A store that never fails; `asked` are the keys that were looked for."""
 
+    url: str = ""
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
     asked: list[str] = field(default_factory=list[str])
 

@@ -49,14 +49,14 @@ def test_statements_get_their_sources_or_are_marked() -> None:
 
     answer = checked("The warranty lasts 24 months. The tray goes into the dishwasher [2].", PASSAGES)
     assert answer.text == "The warranty lasts 24 months [2]. The tray goes into the dishwasher [1]."
-    assert [citation.number for citation in answer.citations] == [1, 2]
+    assert [citation.passage.number for citation in answer.citations] == [1, 2]
 
     answer = checked("| what | months |\n| --- | --- |\n| warranty | 24 |\n| tray | 99 |", PASSAGES)
     assert answer.text.splitlines()[2:] == ["| warranty | 24 [2] |", f"| tray | 99 {UNSUPPORTED} |"]
 
     answer = checked("The warranty lasts 24 months [7].", PASSAGES)
     assert "[7]" not in answer.text
-    assert [citation.number for citation in answer.citations] == [2]
+    assert [citation.passage.number for citation in answer.citations] == [2]
 
 
 def test_the_headings_of_an_excerpt_bear_a_statement_out_too() -> None:

@@ -265,7 +265,6 @@ def formatted(value: float | Fraction) -> str:
 
 
 def _plain(decimal: Decimal) -> str:
-    if -7 <= decimal.adjusted() < _EXACT_DIGITS:
-        digits = format(decimal, "f")
-        return digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return format(decimal.normalize(), "e")
+    # Without a context of its own, it would be rounded to 28 digits.
+    shortest = decimal.normalize(Context(prec=_EXACT_DIGITS))
+    return format(shortest, "f" if -7 <= shortest.adjusted() < _EXACT_DIGITS else "e")

@@ -110,13 +110,12 @@ class OwnedSession:
         try:
             yield session.client.result()
         except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError) or not asked_to_stop():
-                session.retired = True
+            session.retired |= not isinstance(error, asyncio.CancelledError) or not asked_to_stop()
             raise
         finally:
             session.borrowers -= 1
-            if session.retired and not session.borrowers:
-                session.stop.set()
+            if session.retired:
+                session.retire()
 
     async def close(self) -> None:
         if self._current is not None:

@@ -25,26 +25,22 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 class MCPToolModel:
     """Metadata of one tool. Source: API reference, MCPToolModel.
 
-    `parameters` is a JSON Schema of an object. `read_only` and `idempotent` are the server's own claims; only a tool
-    with one of them is called a second time when a connection breaks.
+    `parameters` is a JSON Schema of an object. `read_only` and `repeatable` are the server's own claims; a tool
+    that is not repeatable is never called a second time when a connection breaks.
     """
 
     name: str
     description: str
     parameters: dict[str, Any]
     read_only: bool = False
-    idempotent: bool = False
-
-    @property
-    def repeatable(self) -> bool:
-        return self.read_only or self.idempotent
+    repeatable: bool = False
 
 
 def model_of(tool: wire.Tool) -> MCPToolModel:
     """The tool as its server describes it."""
     hints, described = tool.annotations, cleandoc(tool.description or tool.title or tool.name)
     read_only, idempotent = bool(hints and hints.read_only_hint), bool(hints and hints.idempotent_hint)
-    return MCPToolModel(tool.name, described, tool.input_schema, read_only, idempotent)
+    return MCPToolModel(tool.name, described, tool.input_schema, read_only, read_only or idempotent)
 
 
 def model_name(tool: str, server: str, taken: Collection[str]) -> str:

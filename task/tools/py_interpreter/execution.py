@@ -4,7 +4,6 @@ import asyncio
 import base64
 import binascii
 import mimetypes
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,6 +13,7 @@ from pydantic import Base64Bytes, BaseModel, ValidationError
 from task.conversation.inputs import file_names
 from task.conversation.messages import Attachment, Message
 from task.core_client.files import DialFiles
+from task.documents.model import code as code_block
 from task.errors import ToolError
 from task.output.charts import CHART
 from task.tools.mcp.results import MCPResult
@@ -46,7 +46,6 @@ class ProducedFile(BaseModel, frozen=True):
 
 
 class CodeError(BaseModel, frozen=True):
-    ename: str
     traceback: str
 
 
@@ -93,7 +92,7 @@ def refusal_of(result: MCPResult) -> str:
 
 def heading(code: str) -> str:
     """The part that is shown before the code has run."""
-    return f"## Execution Result\n\n{_fenced(clipped(code, ARGUMENT_CHARS), 'python')}\n\n"
+    return f"## Execution Result\n\n{code_block(clipped(code, ARGUMENT_CHARS), 'python').text}\n\n"
 
 
 def outcome(execution: Execution, links: Sequence[tuple[str, str]], notes: Iterable[str]) -> str:
@@ -111,16 +110,10 @@ def outcome(execution: Execution, links: Sequence[tuple[str, str]], notes: Itera
     if execution.error:
         texts.append(execution.error.traceback)
     printed = "\n".join(text.rstrip("\n") for text in texts if text.strip()) or "(nothing was printed)"
-    parts += [f"**Output:**\n{_fenced(printed)}", *tables]
+    parts += [f"**Output:**\n{code_block(printed).text}", *tables]
     if links:
         parts.append("**Generated Files:**\n" + "\n".join(f"- [{name}]({url})" for name, url in links))
     return "\n\n".join(parts) + "\n"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    longest = max(map(len, re.findall(r"^[^\S\n]*+(`{3,}+)", text, re.MULTILINE)), default=2)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 @dataclass(frozen=True, slots=True)

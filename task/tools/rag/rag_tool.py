@@ -119,9 +119,6 @@ class StageReport:
             shown = " ".join(document.chunks[hit.chunk].split())[:_SHOWN_CHARS]
             self.write(f"{rank}. similarity {hit.similarity:.2f}, {document.name}: {shown}\n")
 
-    def generating(self) -> None:
-        self.write("\n## Generating response\n\n")
-
     def answered(self, answer: CheckedAnswer) -> None:
         lines = [f"- {item.title}: “{item.quote}”" for item in answer.citations]
         if answer.false_quotes:
@@ -240,7 +237,7 @@ class RagTool(BaseTool):
             replace(item, number=params.sources.number((readable[item.document].url, item.where, item.source)))
             for item in await self._found(question, readable, caller, report)
         ]
-        report.generating()
+        report.write("\n## Generating response\n\n")
         deployment, notes = self._deployment, _notes(opened)
         try:
             model, messages = self._model(deployment, caller), request(question, found)
