@@ -93,9 +93,14 @@ def _row(setting: Setting) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _default(setting: Setting) -> str:
+def is_secret(setting: Setting) -> bool:
+    """Whether the value, or one of its parts, is not to be shown."""
     kinds = (setting.field.annotation, *get_args(setting.field.annotation))
-    if any(SecretStr in (kind, *get_args(kind)) for kind in kinds):
+    return any(SecretStr in (kind, *get_args(kind)) for kind in kinds)
+
+
+def _default(setting: Setting) -> str:
+    if is_secret(setting):
         return "(secret)"
     value: Any = setting.field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, dict):

@@ -122,7 +122,7 @@ def test_a_result_shows_notes_output_errors_and_tables_in_the_documented_layout(
     assert heading("'''\n```\n'''").startswith("## Execution Result\n\n````python\n")
     assert "`````\n````\n`````" in outcome(Execution(files_path="/", stdout="````\n"), [], [])
 
-    error = CodeError(ename="E", traceback="E: no")
+    error = CodeError(traceback="E: no")
     text = outcome(Execution(files_path="/", stderr="careful", error=error, sandbox_tier="none"), [], [])
     assert "[stderr]\ncareful\nE: no" in text
     assert "without a sandbox" in text

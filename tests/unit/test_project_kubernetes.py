@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from scripts.settings_table import is_secret
 from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
 from task.tools.py_interpreter.interpreter_server import AFFINITY
@@ -48,7 +49,7 @@ def test_the_agents_environment_is_accepted_by_its_settings(tmp_path: Path) -> N
 
 
 def test_values_hold_no_secrets_and_only_the_agent_gets_those_of_the_database() -> None:
-    secret = {setting.variable for setting in settings_of(Settings, PREFIX) if setting.secret}
+    secret = {setting.variable for setting in settings_of(Settings, PREFIX) if is_secret(setting)}
     for alias in ALIASES:
         assert not secret & values()[alias].get("env", {}).keys()
         assert {each["name"] for each in values()[alias]["extraEnvVars"]} == {"AGENT_MCP_TOKEN"}

@@ -15,7 +15,6 @@ from task.documents.xlsx import shown_as
 from task.llm.text_calls import OfferedTools, TextScanner
 from task.output.charts import _inert
 from task.permissions.arguments import addresses, command_lines, sent_length
-from task.permissions.facts import _is_number
 from task.permissions.hosts import is_address, normalised
 from task.permissions.icerc import Brief, _numbers
 from task.permissions.taint import addresses_in, folded, is_plain, urls_in
@@ -47,7 +46,6 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "brief, marks": (Brief.read, "", "\n*#> -", "x"),
     "brief, headings": (Brief.read, "", "intent ", ""),
     "numbers": (_numbers, "", "1,", "a"),
-    "amount": (_is_number, "", "1'", "x"),
     "URLs, schemes": (lambda text: list(urls_in({"a": text})), "", "a+", "://"),
     "URLs, many": (lambda text: list(urls_in({"a": text})), "", "'a://", ""),
     "plain URL": (is_plain, "https://", "a.", "/ "),
