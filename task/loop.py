@@ -31,6 +31,7 @@ from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, RepeatGuard, Toolbox
 
 LAST_ANSWER_SECONDS = 60.0
+PIECE = 8_000  # characters of a text that are filtered before others have a turn of the event loop
 CONTENT_FILTER, EMPTY_ANSWER = "content_filter", "empty_answer"  # codes of failures that the model itself ended with
 CONCLUDE = (
     "[Note from the system, not from the user] You have reached {limit}, and no more tools can be called in this turn. "
@@ -299,22 +300,29 @@ class _Run:
             async for delta in deltas:
                 received.add(delta)
                 if isinstance(delta, TextDelta):
-                    if not first:
+                    if not first and len(delta.text) <= PIECE:
                         self._choice.append_content(delta.text)
                         continue
-                    first = False
                     waiting.end()
-                    self._choice.append_content(f"\n\n{delta.text}" if self._spoke else delta.text)
-                    first_text()
-                    await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is processed
+                    text = f"\n\n{delta.text}" if first and self._spoke else delta.text
+                    # Also lets the first token leave before the rest of a large read is processed.
+                    await self._show(self._choice.append_content, text)
+                    if first:
+                        first = False
+                        first_text()
                 elif isinstance(delta, Waiting):
                     waiting.show(delta.text)
                 else:
                     waiting.end()
                     if isinstance(delta, ReasoningDelta):
-                        self._choice.append_reasoning_content(delta.text)
+                        await self._show(self._choice.append_reasoning_content, delta.text)
                     elif isinstance(delta, FileDelta):
                         self._choice.add_attachment(**delta.attachment.as_dict())
+
+    async def _show(self, append: Callable[[str], None], text: str) -> None:
+        for start in range(0, len(text), PIECE):
+            append(text[start : start + PIECE])
+            await asyncio.sleep(0)
 
     def _checked(self, received: Accumulator) -> Message:
         if received.finish_reason == "content_filter":

@@ -14,7 +14,7 @@ from task.conversation.state import TurnState
 from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.llm.pictures import with_pictures
-from task.loop import LoopObserver, RunOutcome, Spent, ToolLoop, interrupted
+from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop, interrupted
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
@@ -90,7 +90,11 @@ async def take_turn(
         except Exception as error:
             outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
         messages[base:] = outcome.added
-        added = _as_shown(view, base, profile.link_hosts)
+        written = (f"{item.content}{item.reasoning_content}" for item in outcome.added if item.role is Role.ASSISTANT)
+        if sum(map(len, written)) > 4 * PIECE:  # beside the event loop
+            added = await asyncio.to_thread(_as_shown, view, base, profile.link_hosts)
+        else:
+            added = _as_shown(view, base, profile.link_hosts)
         outcome = replace(outcome, added=added, grants=tuple(approvals.grants.lasting()))
         measured.status = outcome.status
         if outcome.error is not None:

@@ -13,6 +13,7 @@ from task.api.runs import RunBody
 from task.api.schemas import (
     Cursor,
     Filled,
+    JsonResponse,
     Limit,
     Milliseconds,
     PageBody,
@@ -166,7 +167,11 @@ Which = Annotated[TraceFilter, Depends()]
 async def list_traces(service: CurrentService, which: Which, limit: Limit = 50, cursor: Cursor = None) -> Any:
     """The caller's traces, the newest first; an operator's key reads everybody's."""
     page = await (await service.store()).traces.list(_owner(service), limit, cursor, which)
-    return await asyncio.to_thread(TraceList.model_validate, page, from_attributes=True)  # of whole traces
+
+    def response() -> JsonResponse:  # of whole traces
+        return JsonResponse(TraceList.model_validate(page, from_attributes=True).model_dump(mode="json"))
+
+    return await asyncio.to_thread(response)
 
 
 @routes.get("/traces/ratings", response_model=RatingCounts, responses=failures())
