@@ -305,24 +305,22 @@ class _Run:
                         continue
                     waiting.end()
                     text = f"\n\n{delta.text}" if first and self._spoke else delta.text
-                    # Also lets the first token leave before the rest of a large read is processed.
-                    await self._show(self._choice.append_content, text)
-                    if first:
-                        first = False
-                        first_text()
+                    for start in range(0, len(text), PIECE):
+                        self._choice.append_content(text[start : start + PIECE])
+                        if first:
+                            first = False
+                            first_text()
+                        await asyncio.sleep(0)  # lets the first token leave before the rest of a large read
                 elif isinstance(delta, Waiting):
                     waiting.show(delta.text)
                 else:
                     waiting.end()
                     if isinstance(delta, ReasoningDelta):
-                        await self._show(self._choice.append_reasoning_content, delta.text)
+                        for start in range(0, len(delta.text), PIECE):
+                            self._choice.append_reasoning_content(delta.text[start : start + PIECE])
+                            await asyncio.sleep(0)
                     elif isinstance(delta, FileDelta):
                         self._choice.add_attachment(**delta.attachment.as_dict())
-
-    async def _show(self, append: Callable[[str], None], text: str) -> None:
-        for start in range(0, len(text), PIECE):
-            append(text[start : start + PIECE])
-            await asyncio.sleep(0)
 
     def _checked(self, received: Accumulator) -> Message:
         if received.finish_reason == "content_filter":
