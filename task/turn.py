@@ -90,17 +90,14 @@ async def take_turn(
         except Exception as error:
             outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
         messages[base:] = outcome.added
-        written = (f"{item.content}{item.reasoning_content}" for item in outcome.added if item.role is Role.ASSISTANT)
-        if sum(map(len, written)) > 4 * PIECE:  # beside the event loop
-            added = await asyncio.to_thread(_as_shown, view, base, profile.link_hosts)
-        else:
-            added = _as_shown(view, base, profile.link_hosts)
+        is_long = sum(len(f"{item.content}{item.reasoning_content}") for item in outcome.added) > 4 * PIECE
+        where = view, base, profile.link_hosts  # what is long would hold the event loop
+        added = await asyncio.to_thread(_as_shown, *where) if is_long else _as_shown(*where)
         outcome = replace(outcome, added=added, grants=tuple(approvals.grants.lasting()))
         measured.status = outcome.status
         if outcome.error is not None:
             measured.failed(outcome.error)
-        used = outcome.usage
-        cost = services.store.cost(model, used, outcome.tool_usage)
+        cost = services.store.cost(model, used := outcome.usage, outcome.tool_usage)
         measured.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens, cost)
         for item in outcome.pending:
             if item.call.name not in request.own_names:
