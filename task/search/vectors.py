@@ -215,6 +215,8 @@ class PgVectors(MemoryVectors):
         chunks, dimensions = rows.shape
         async with database.transaction():
             await database.execute(_LOCK, key)
+            if (kept := await database.fetchrow(_FIND, key, chunks)) is not None and kept["dimensions"] == dimensions:
+                return StoredVectors(kept["id"], dimensions)  # another agent's, in which searches may be on their way
             await database.execute("delete from dial_agent_rag_index_2 where key = $1", key)
             number: Any = await database.fetchval(_INSERT, key, dimensions, chunks, self._seconds)
             for start in range(0, chunks, _ROWS_PER_STEP):

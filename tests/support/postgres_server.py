@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -40,8 +41,14 @@ class PostgresServer:
 
     async def create(self) -> None:
         settings = ("--username", "tester", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C")
-        initdb = await self._started("initdb", "--pgdata", str(self.folder / "data"), *settings)
-        assert await asyncio.wait_for(initdb.wait(), 60) == 0
+        said = b""
+        for _ in range(2):  # it has failed once on a busy machine, and 68 tests with it
+            initdb = await self._started("initdb", "--pgdata", f"{self.folder}/data", *settings, output=subprocess.PIPE)
+            said, _ = await asyncio.wait_for(initdb.communicate(), 60)
+            if initdb.returncode == 0:
+                return
+            shutil.rmtree(self.folder / "data", ignore_errors=True)
+        raise AssertionError(said.decode(errors="replace"))
 
     async def start(self) -> None:
         place = ("-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port), "-h", "127.0.0.1")
@@ -77,11 +84,13 @@ class PostgresServer:
         asked = await self._started("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
         return await asyncio.wait_for(asked.wait(), 10) == 0
 
-    async def _started(self, command: str, *arguments: str) -> asyncio.subprocess.Process:
+    async def _started(
+        self, command: str, *arguments: str, output: int = subprocess.DEVNULL
+    ) -> asyncio.subprocess.Process:
         found = str(self.binaries / command) if self.binaries else _debians(command)
         someone: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
-        quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
-        return await asyncio.create_subprocess_exec(found, *arguments, **quiet, **someone, cwd="/")
+        streams: dict[str, Any] = {"stdout": output, "stderr": subprocess.STDOUT}
+        return await asyncio.create_subprocess_exec(found, *arguments, **streams, **someone, cwd="/")
 
 
 def _debians(command: str) -> str:
