@@ -84,7 +84,9 @@ class Profile:
     the agent's own in their stable order; `workspace_tools` finds those of the folder that the caller may use, and
     `local` says that it is the folder of this process. `history_tokens` and `history_length` limit the conversation
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
-    offers tools.
+    offers tools. `names` are deployments, applications and toolsets that are tools by their name alone, `folders` files
+    and folders in DIAL as context; `application` is the id of the application in DIAL that the profile is of, or empty:
+    it is part of every key of what is kept between requests.
     """
 
     backend: Backend
@@ -105,6 +107,9 @@ class Profile:
     link_hosts: tuple[str, ...] = ()
     painter: str = "off"
     aliases: Sequence[Alias] = ()
+    names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    application: str = ""
 
     async def context_prompt(self, persona: str = "") -> ContextPrompt:
         """What the context adds to the system prompt; without `persona` with the one of the profile.
