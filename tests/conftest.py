@@ -69,6 +69,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(params=["0.x", pytest.param("1.x", marks=pytest.mark.system)])
+def chat(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The version of DIAL Chat by whose rules the test's readers read."""
+    from tests.support.chat_reader import ChatReader
+
+    monkeypatch.setattr(ChatReader, "version", request.param)
+    return request.param
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A folder whose path leaves room for the name of a socket, however long that of `tmp_path` is."""

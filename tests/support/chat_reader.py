@@ -1,15 +1,24 @@
-"""Reads answers as DIAL Chat does: merges chunks by index, keeps content and state, sends back nothing else."""
+"""Reads answers as DIAL Chat does: merges chunks by index, keeps content and state, sends back little else.
+
+`ChatReader.version` says which Chat: 0.x, or 1.x, which shows other buttons, citations as pills, and has skills, a
+client channel and the browser's time zone.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 import aiohttp
+
+Version = Literal["0.x", "1.x"]
+CHANNEL = "X-DIAL-CLIENT-CHANNEL-ID"
+TIMEZONE = "Europe/Vienna"
 
 
 @dataclass
@@ -30,6 +39,7 @@ class Answer:
     content: str = ""
     stages: dict[int, ReadStage] = field(default_factory=dict[int, ReadStage])
     attachments: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    annotations: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     state: dict[str, Any] | None = None
     form_schema: dict[str, Any] | None = None
     finish_reason: str | None = None
@@ -59,6 +69,7 @@ class Answer:
         self.form_schema = custom.get("form_schema") or self.form_schema
         for item in custom.get("attachments") or ():
             self.attachments[item.pop("index")] = item
+        self.annotate(custom, delta.get("custom_fields"))
         for item in custom.get("stages") or ():
             self._stage(item)
 
@@ -69,20 +80,54 @@ class Answer:
         stage.status = item.get("status") or stage.status
         stage.attachments += item.get("attachments") or ()
 
-    def as_message(self) -> dict[str, Any]:
-        """The assistant message as the chat sends it back in the next turn: content and state only."""
-        custom = {"custom_content": {"state": self.state}} if self.state else {}
-        return {"role": "assistant", "content": self.content, **custom}
+    def annotate(self, *parts: Mapping[str, Any] | None) -> None:
+        for item in (item for part in parts if part for item in part.get("annotations") or ()):
+            self.annotations[item.get("index", len(self.annotations))] = item
+
+    def pills(self, attribute: str = "id") -> list[dict[str, Any]]:
+        """The citations that Chat 1.x shows, in the order of the text: an annotation's `body` where an empty tag
+        `<cit>` has its id in this attribute, `id` or `data-id`."""
+        selectors = [(item["target"]["selector"], item["body"]) for item in self.annotations.values()]
+        bodies = {at["id"]: body for at, body in selectors if (at["type"], at.get("tag")) == ("html_tag", "cit")}
+        tags = re.findall(rf'<cit\b[^<>]*?\s{attribute}="([^"]*)"[^<>]*?(?:/>|></cit>)', self.content)
+        return [bodies[tag] for tag in tags if tag in bodies]
+
+    def as_message(self, version: Version = "0.x") -> dict[str, Any]:
+        """The assistant message as the chat sends it back in the next turn: content, state, and from 1.x its form."""
+        form = {"form_schema": self.form_schema} if self.form_schema and version == "1.x" else {}
+        custom = {**({"state": self.state} if self.state else {}), **form}
+        return {"role": "assistant", "content": self.content, **({"custom_content": custom} if custom else {})}
+
+
+def buttons(schema: Mapping[str, Any] | None, version: Version) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What each button that the chat shows of a form sends, by its title: the text and `form_value`.
+
+    Chat 0.x knows buttons with numbers only; Chat 1.x only those of properties named `button` or `starter`, and sends
+    such a property's description, if it has one, in place of the button's own text.
+    """
+    shown = dict[str, tuple[str, dict[str, Any]]]()
+    for name, shape in (schema or {}).get("properties", {}).items():
+        if shape.get("dial:widget") != "buttons" or (version == "1.x" and name not in ("button", "starter")):
+            continue
+        for option in shape["oneOf"]:
+            const, text = option["const"], option["dial:widgetOptions"]["populateText"] or ""
+            assert version == "1.x" or type(const) in (int, float), "Chat 0.x does not show it"
+            assert option["title"] not in shown, "two buttons look the same"
+            described = shape.get("description") if version == "1.x" and option["dial:widgetOptions"]["submit"] else ""
+            shown[option["title"]] = (described or text, {name: const})
+    return shown
 
 
 class ChatReader:
     """One person's chat with one deployment. `messages` is what the chat keeps."""
 
+    version: ClassVar[Version] = "0.x"
+
     def __init__(self, session: aiohttp.ClientSession, base_url: str, api_key: str, deployment: str) -> None:
         self.messages: list[dict[str, Any]] = []
         self.configuration: dict[str, Any] | None = None
         self.conversation_id = "conversations/bucket/chat"
-        self.headers: dict[str, str] = {}
+        self.headers: dict[str, str] = {"X-Timezone": TIMEZONE} if self.version == "1.x" else {}
         self._session, self._url, self._deployment = session, base_url, deployment
         self._key = {"Api-Key": api_key}
 
@@ -117,22 +162,53 @@ class ChatReader:
         async with self._session.delete(f"{self._url}/v1/{url}", headers=self._key) as response:
             assert response.status == 200, await response.text()
 
-    async def ask(self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None) -> Answer:
-        """Send the next message of the user and read the answer to its end."""
-        return [answer async for answer in self.watch(text, *attachments, stream=stream, form_value=form_value)][-1]
+    async def ask(self, text: str, *attachments: dict[str, Any], **options: Any) -> Answer:
+        """Send the next message of the user and read the answer to its end; `options` as in `watch`."""
+        return [answer async for answer in self.watch(text, *attachments, **options)][-1]
 
     async def press(self, button: str, answer: Answer, **fields: Any) -> Answer:
         """Press a button of the answer's form, by its title, with further fields of the form filled in."""
-        properties = (answer.form_schema or {})["properties"]
-        [(field_name, option)] = [
-            (name, option)
-            for name, shape in properties.items()
-            for option in shape.get("oneOf", ())
-            if option["title"] == button
-        ]
-        options = option["dial:widgetOptions"]
-        assert options["submit"], "only such a button sends at once"
-        return await self.ask(options["populateText"], form_value={**fields, field_name: option["const"]})
+        text, value = buttons(answer.form_schema, self.version)[button]
+        return await self.ask(text, form_value={**fields, **value})
+
+    async def start(self, button: str) -> Answer:
+        """Press a conversation starter, by its title."""
+        place = f"{self._url}/v1/deployments/{self._deployment}/configuration"
+        async with self._session.get(place, headers=self._key) as response:
+            text, value = buttons(await response.json(), self.version)[button]
+        if self.version == "1.x":
+            return await self.ask(text, form_value=value)
+        self.configuration = {**(self.configuration or {}), **value}
+        return await self.ask(text)
+
+    @asynccontextmanager
+    async def channel(self, decide: Callable[[str, Any], str | None]) -> AsyncGenerator[list[dict[str, Any]]]:
+        """Chat 1.x's client channel, whose id goes with each completion; inside, what was requested on it.
+
+        `decide` gives the result of a request, by its method and parameters; None: the user leaves the dialog open.
+        """
+        place, requested = f"{self._url}/v1/ops/client-channel", list[dict[str, Any]]()
+        async with self._session.post(f"{place}/subscribe", headers=self._key) as stream:
+            self.headers[CHANNEL] = stream.headers[CHANNEL]
+            headers = {**self._key, CHANNEL: self.headers[CHANNEL]}
+
+            async def answer() -> None:
+                async for line in stream.content:
+                    found = json.loads(line[5:]) if line.startswith(b"data:") else []
+                    for item in found if isinstance(found, list) else [found]:
+                        requested.append(item)
+                        if (result := decide(item["method"], item["params"])) is not None:
+                            report = {"id": item["id"], "result": result}
+                            (await self._session.post(f"{place}/report", json=report, headers=headers)).release()
+
+            answering = asyncio.create_task(answer())
+            try:
+                yield requested
+            finally:
+                answering.cancel()
+                await asyncio.wait({answering})
+                (await self._session.post(f"{place}/unsubscribe", headers=headers)).release()
+                del self.headers[CHANNEL]
 
     async def again(self) -> Answer:
         """Regenerate the last answer, as the chat's button does: the same messages, without that answer."""
@@ -140,10 +216,19 @@ class ChatReader:
         return [answer async for answer in self._watch(stream=True)][-1]
 
     async def watch(
-        self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None
+        self,
+        text: str,
+        *attachments: dict[str, Any],
+        stream: bool = True,
+        form_value: Any = None,
+        skills: Sequence[str] = (),
     ) -> AsyncGenerator[Answer]:
-        """The same, giving the answer as far as it has come after every event; closing it closes the connection."""
+        """Send the next message, giving the answer as far as it has come after every event; closing it closes the
+        connection. `skills` are the URLs of those that the user has picked."""
         custom: dict[str, Any] = {"attachments": list(attachments)} if attachments else {}
+        if skills:
+            assert self.version == "1.x", "Chat 0.x knows no skills"
+            custom["skills"] = [{"url": url} for url in skills]
         if form_value is not None:
             custom["form_value"] = form_value
         message: dict[str, Any] = {"role": "user", "content": text}
@@ -165,7 +250,7 @@ class ChatReader:
                         yield answer
         yield answer
         if answer.error is None:
-            self.messages.append(answer.as_message())
+            self.messages.append(answer.as_message(self.version))
 
     def _post(self, stream: bool) -> Any:
         body: dict[str, Any] = {"messages": self.messages, "stream": stream, "model": self._deployment}
@@ -210,6 +295,7 @@ def _read_block(answer: Answer, body: bytes) -> None:
         known = {key: stage.get(key) for key in ("name", "content", "status")}
         answer.stages[index] = ReadStage(known["name"] or "", known["content"] or "", known["status"])
     answer.attachments = dict(enumerate(custom.get("attachments") or ()))
+    answer.annotate(custom, message.get("custom_fields"))
 
 
 @asynccontextmanager
