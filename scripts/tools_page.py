@@ -51,7 +51,8 @@ def page() -> str:
 
 def described(folder: Path) -> list[BaseTool]:
     """Every tool of the product, those included that an operator has to switch on; good for reading only."""
-    settings = Settings.model_validate({"dial_endpoint": NOWHERE, "pyinterpreter_mcp_url": NOWHERE, "data_dir": folder})
+    given = {"dial_endpoint": NOWHERE, "pyinterpreter_mcp_url": NOWHERE, "data_dir": folder}
+    settings = Settings.model_validate({**given, "dial_files": {"enabled": True}})
     with Workspace(folder) as workspace:
         commands = Commands(workspace, sandbox=Sandbox("bubblewrap", None))
         return [

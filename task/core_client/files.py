@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -35,6 +35,7 @@ _REFUSALS = {
     401: "DIAL Core does not accept this request's key, so {subject} cannot be reached. Answer without it.",
     403: "No access to {subject}. Ask the user to attach it to the message: only attached files can be read.",
     404: "There is no {subject}. Check the URL, or ask the user to attach the file again.",
+    412: "{subject} was changed since you read it, or is there already. Nothing was done: read it again, then decide.",
 }
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
@@ -110,7 +111,7 @@ class DialFiles:
         """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, of at most `max_size` bytes."""
         relative = self.check(url, api_key)
         async with (
-            self._client(api_key, shortened(relative)) as client,
+            self.client(api_key, shortened(relative)) as client,
             client.files.stream_download(relative) as answer,
         ):
             content = bytearray()
@@ -128,7 +129,7 @@ class DialFiles:
     async def metadata(self, url: str, api_key: str) -> FileInfo:
         """What Core knows of the file; succeeds only with a key that may read it."""
         relative = self.check(url, api_key)
-        async with self._client(api_key, shortened(relative)) as client:
+        async with self.client(api_key, shortened(relative)) as client:
             found = await client.files.get_metadata(relative)
             name = found.name or unquote(PurePosixPath(relative).name)
             return FileInfo(found.url, name, found.content_length, found.content_type, _unquoted(found.etag))
@@ -146,7 +147,7 @@ class DialFiles:
                 content = await asyncio.to_thread(without_remote_sources, content)
             except ValueError as error:
                 raise ToolError(f"{shortened(name)} is not a chart: {error}") from error
-        async with self._client(api_key, f"the new file {shortened(name)}") as client:
+        async with self.client(api_key, f"the new file {shortened(name)}") as client:
             home = await client.bucket.get_raw()
             readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
             unique = f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
@@ -175,7 +176,7 @@ class DialFiles:
         if not in_reach(relative, api_key):
             return await self._copy(relative, api_key, max_size)
         try:
-            async with self._client(api_key, "the folder for new files") as client:
+            async with self.client(api_key, "the folder for new files") as client:
                 home = (await client.bucket.get_raw()).appdata
             foreign = home is not None and not relative.startswith(f"files/{home}/")
             return await self._copy(relative, api_key, max_size) if foreign else url
@@ -194,19 +195,28 @@ class DialFiles:
 
         Raises: ToolError, also where the key has to be a `per_request` one and is not.
         """
-        # Every answer with tools needs it, and the client library takes longer than the rest of the answer.
-        url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", core_headers(api_key)
+        try:
+            home = await self.get_json("bucket", api_key, "the user's bucket")
+            if per_request and not home.get("appdata"):
+                raise ValueError("the key is a user's own")
+            return str(home.get("appdata") or home["bucket"]).partition("/")[0]
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ToolError(_explanation(error, "the user's bucket")) from error
+
+    async def get_json(self, path: str, api_key: str, subject: str, missing: Any = None) -> Any:
+        """What Core answers to `GET /v1/{path}`, which is sent as it is; `missing` in place of a 404 if it is given."""
+        # Every answer with tools asks this way, and the client library takes longer than the rest of the answer.
+        url = URL(f"{self._endpoint.rstrip('/')}/v1/{path}", encoded=True)
         try:
             async with asyncio.timeout(self._seconds), AsyncExitStack() as opened:
                 session = self._session or await opened.enter_async_context(new_session())
-                async with session.get(url, headers=headers, allow_redirects=False) as response:
+                async with session.get(url, headers=core_headers(api_key), allow_redirects=False) as response:
+                    if response.status == 404 and missing is not None:
+                        return missing
                     response.raise_for_status()
-                    home = await response.json(content_type=None)
-                if per_request and not home.get("appdata"):
-                    raise ValueError("the key is a user's own")
-                return str(home.get("appdata") or home["bucket"]).partition("/")[0]
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
-            raise ToolError(_explanation(error, "the user's bucket")) from error
+                    return await response.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ToolError(_explanation(error, subject)) from error
 
     async def close(self) -> None:
         """Close the pool, for all who share it."""
@@ -214,7 +224,8 @@ class DialFiles:
             await self._pool.aclose()
 
     @asynccontextmanager
-    async def _client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
+    async def client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
+        """The client library with this key; its failures are sentences about the `subject`."""
         pool = await self.open()
         import httpx
         from aidial_client import DialException
@@ -234,10 +245,10 @@ class UnpooledFiles(DialFiles):
     """`DialFiles` of a tool that is never closed: each call opens and closes connections of its own."""
 
     @asynccontextmanager
-    async def _client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
+    async def client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
         files = DialFiles(self._endpoint, seconds=self._seconds)
         try:
-            async with files._client(api_key, subject) as client:
+            async with files.client(api_key, subject) as client:
                 yield client
         finally:
             await files.close()

@@ -31,6 +31,7 @@ from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
+from task.tools.dial_files.tools import dial_file_tools
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.connection import LocalProgram
 from task.tools.mcp.hub import ServerSpec
@@ -92,6 +93,7 @@ def default_tools(
     tools += [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
     if files:
         tools += [ReadFileLinesTool(files), SearchInFileTool(files)]
+        tools += dial_file_tools(files) if settings.dial_files.enabled else []
     tools += load_tools(settings.tool_paths)
     named(tools)
     return tools

@@ -166,6 +166,12 @@ class RagSettings(Section):
         return self
 
 
+class DialFilesSettings(Section):
+    """The tools for the user's own files in DIAL; see [Tools](tools.md#the-users-files-in-dial)."""
+
+    enabled: bool = setting(False, "Offer them always; off: where a folder is attached or an application names one.")
+
+
 class PriceSettings(Section):
     """What a million tokens of one model cost."""
 

@@ -108,6 +108,7 @@ class Settings(Section):
     deployments: sections.DeploymentSettings = sections.DeploymentSettings()
     interpreter: sections.InterpreterSettings = sections.InterpreterSettings()
     rag: sections.RagSettings = sections.RagSettings()
+    dial_files: sections.DialFilesSettings = sections.DialFilesSettings()
     local_model: sections.LocalModelSettings = sections.LocalModelSettings()
     ollama: sections.OllamaSettings = sections.OllamaSettings()
     dapr: sections.DaprSettings = sections.DaprSettings()

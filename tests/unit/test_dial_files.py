@@ -282,10 +282,7 @@ async def broken_off(request: web.Request) -> web.StreamResponse:
 @pytest.mark.parametrize(
     ("core", "calls", "sentence"),
     [
-        *(
-            (saying("secret", status), "download metadata principal", f"status {status}")
-            for status in (500, 503, 418, 412)
-        ),
+        *((saying("secret", status), "download metadata principal", f"status {status}") for status in (500, 503, 418)),
         (saying("<html> secret"), "metadata principal", "could not be understood"),
         (broken_off, "download", "broke off"),
         (silent, "download metadata upload principal", "took too long"),

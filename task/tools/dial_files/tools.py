@@ -1,0 +1,246 @@
+"""The tools that list, search, read and change the caller's files in DIAL, and take a change back.
+
+Texts are paged, edited and searched as those of a workspace are.
+"""
+
+import asyncio
+import json
+import mimetypes
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from secrets import token_hex
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from task.closing import together
+from task.conversation.messages import Message, Role
+from task.core_client.files import DialFiles, FileInfo, shortened
+from task.core_client.user_files import UserFiles
+from task.errors import ToolError
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
+from task.tools.models import ToolCallParams
+from task.tools.workspace.files import GLOB_CHARS, NOT_TEXT, shown_path
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.tools import FsEditTool, FsListTool, FsReadTool, FsSearchTool, FsWriteTool, WorkspaceTool
+
+MAX_BYTES = 10 * 2**20  # of a file that is read or replaced
+LISTED, SCANNED = 1_000, 20_000  # names that are shown, and files that are looked at for them
+SEARCHED_FILES, SEARCHED_BYTES, PARALLEL = 500, 20 * 2**20, 8
+_Arguments = dict[str, Any]
+_Work = Callable[[UserFiles, ToolCallParams, str, _Arguments], Awaitable[str | Message]]
+
+
+class Memo(BaseModel):
+    """What a call leaves in the conversation for later ones: the version of the file at `url` that it read or made.
+
+    `undo` is how its change is taken back from `kept`, once; `undone` is the `id` of the call that this one took back.
+    """
+
+    url: str
+    etag: str | None
+    id: str = Field(default_factory=partial(token_hex, 4))
+    undo: Literal["", "remove", "restore", "move"] = ""
+    kept: str = ""
+    undone: str = ""
+
+
+class DialFilesTool(BaseTool):
+    """One of the tools; `work` gets the user's files, what the tool received, the path, and the other arguments."""
+
+    def __init__(self, files: DialFiles, spec: ToolSpec, work: _Work) -> None:
+        self._files, self.spec, self._work = files, spec, work
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        given = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        rest = {name: given[name] for name in self.parameters["properties"] if name in given and name != "path"}
+        user = await UserFiles.of(self._files, tool_call_params.api_key)
+        return await self._work(user, tool_call_params, given["path"], rest)
+
+
+class Contents(Workspace):
+    """Contents of files as the operations on a workspace see them, and what they have `written`."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self.contents, self.written = contents, b""
+
+    def read(self, path: str) -> bytes:
+        if path not in self.contents:
+            raise ToolError("not found")
+        return self.contents[path]
+
+    def write(self, path: str, content: bytes) -> None:
+        self.written = content
+
+    def files(self, path: str) -> Iterator[str]:
+        return iter(self.contents)
+
+    async def run(self, tool: type[WorkspaceTool], path: str, rest: _Arguments) -> str:
+        """What the tool's operation on these files gives. Raises: ToolError."""
+        result = await asyncio.to_thread(partial(tool.operation, self, path, **rest))
+        if result.ok:
+            return result.detail
+        other = "; file_content_extraction_tool reads documents, by their URL" if NOT_TEXT in result.detail else ""
+        raise ToolError(f"{result.detail}{other}")
+
+
+async def listed(user: UserFiles, _: ToolCallParams, path: str, rest: _Arguments) -> str:
+    """A folder's names, or all files below it that fit a glob."""
+    files, more = await _fitting(user, path, rest["glob"], recursive=bool(rest["glob"]))
+    lines = [shown_path(user.path(file.url)) for file in files[:LISTED]]
+    if more or len(files) > LISTED:
+        lines.append("[there are more; list a folder below, or use a narrower glob]")
+    return "\n".join(lines) or "[no files]"
+
+
+async def search(user: UserFiles, _: ToolCallParams, path: str, rest: _Arguments) -> str:
+    """The matching lines of text files, within bounds of files, bytes and time."""
+    files, more = await _fitting(user, path, rest.pop("glob"), recursive=True)
+    contents, room = dict[str, bytes](), SEARCHED_BYTES
+
+    async def load(file: FileInfo) -> None:
+        with suppress(ToolError):  # deleted since it was listed, or closed to the caller
+            contents[user.path(file.url)] = (await user.files.download(file.url, user.key, MAX_BYTES)).content
+
+    for start in range(0, min(len(files), SEARCHED_FILES), PARALLEL):
+        chosen = [file for file in files[start : start + PARALLEL] if (file.size or 0) <= room // PARALLEL]
+        room -= sum(file.size or 0 for file in chosen)
+        await together(map(load, chosen))
+    found = await Contents(dict(sorted(contents.items()))).run(FsSearchTool, path, rest)
+    left_out = len(files) - len(contents)
+    note = (
+        f"\n[not searched: {left_out:,} files{' or more' if more else ''}, which are too large, too many or unreadable]"
+    )
+    return found + (note if left_out or more else "")
+
+
+async def read(user: UserFiles, _: ToolCallParams, path: str, rest: _Arguments) -> Message:
+    """A text, or lines of it; the version is remembered."""
+    url = user.url(path)
+    file = await user.files.download(url, user.key, MAX_BYTES)
+    return _result(await Contents({path: file.content}).run(FsReadTool, path, rest), Memo(url=url, etag=file.etag))
+
+
+async def change(
+    tool: type[WorkspaceTool], user: UserFiles, params: ToolCallParams, path: str, rest: _Arguments
+) -> Message:
+    """Write or edit a file: a new one, or the version that the conversation knows, which is kept."""
+    url = user.url(path, changed=True)
+    if await _known(user, params, url, read_before=tool is FsWriteTool) is None:
+        made = Contents({})
+        done, kind = await made.run(tool, path, rest), mimetypes.guess_type(url)[0] or "text/plain"
+        return _result(done, Memo(url=url, etag=await user.write(url, made.written, kind, None), undo="remove"))
+    file = await user.files.download(url, user.key, MAX_BYTES)
+    made = Contents({path: file.content})
+    done, kind = await made.run(tool, path, rest), file.content_type or "text/plain"
+    kept = await user.place_to_keep(len(file.content))
+    await user.write(kept, file.content, kind, None)
+    etag = await user.write(url, made.written, kind, file.etag)
+    return _result(done, Memo(url=url, etag=etag, undo="restore", kept=kept))
+
+
+async def move(user: UserFiles, params: ToolCallParams, path: str, rest: _Arguments) -> Message:
+    """Move a file to where there is none; one that is deleted, to those that are kept."""
+    url, new_path = user.url(path, changed=True), rest.get("new_path")
+    if (found := await _known(user, params, url)) is None:
+        raise ToolError(f"There is no file {shortened(path)}. List the folder to see what is there.")
+    kept = user.url(new_path, changed=True) if new_path else await user.place_to_keep(found.size or 0)
+    await user.move(url, kept)
+    done = f"moved {path} to {new_path}" if new_path else f"deleted {path}; files_undo brings it back"
+    return _result(done, Memo(url=url, etag=found.etag, undo="move", kept=kept))
+
+
+async def undo(user: UserFiles, params: ToolCallParams, path: str, _: _Arguments) -> Message:
+    """Take back the newest change of the conversation, or of a file, that was not taken back yet."""
+    memos, wanted = list(_memos(params)), user.url(path, changed=True) if path else ""
+    gone = {memo.undone for memo in memos}
+    changes = (memo for memo in memos if memo.undo and memo.etag and memo.id not in gone)
+    change = next((memo for memo in changes if wanted in ("", memo.url, memo.kept)), None)
+    if change is None:
+        raise ToolError("No change of this conversation is left that could be taken back.")
+    url, etag, state = change.url, change.etag, "is as it was before"
+    if change.undo == "remove":
+        await user.delete(url, etag)
+        state = "is gone again"
+    elif change.undo == "restore":
+        kept = await user.files.download(change.kept, user.key, MAX_BYTES)
+        etag = await user.write(url, kept.content, kept.content_type or "text/plain", etag)
+    else:
+        found = await user.find(change.kept)
+        if found is None or found.etag != etag:
+            raise ToolError(f"{shortened(user.path(change.kept))} was changed since, so it stays as it is.")
+        await user.move(change.kept, url)
+    return _result(f"undone: {shown_path(user.path(url))} {state}", Memo(url=url, etag=etag, undone=change.id))
+
+
+async def _fitting(user: UserFiles, path: str, glob: str, *, recursive: bool) -> tuple[list[FileInfo], bool]:
+    if len(glob) > GLOB_CHARS:
+        raise ToolError(f"The glob has more than {GLOB_CHARS} characters.")
+    most = SCANNED if recursive else LISTED
+    files, more = await user.listing(user.url(path, folder=True), most, recursive=recursive)
+    return [
+        file for file in files if not glob or fnmatchcase(user.path(file.url), glob) or fnmatchcase(file.name, glob)
+    ], more
+
+
+async def _known(user: UserFiles, params: ToolCallParams, url: str, *, read_before: bool = False) -> FileInfo | None:
+    """The file as it is now, if there is one, in the version that the conversation knows, if it knows any."""
+    found, name = await user.find(url), shortened(user.path(url))
+    seen = next((memo.etag for memo in _memos(params) if url in (memo.url, memo.kept)), None)
+    if found is not None and seen is None and read_before:
+        raise ToolError(f"There is a file {name} already. Read it before you replace it.")
+    if found is not None and seen not in (None, found.etag):
+        raise ToolError(f"{name} was changed since you read it. Read it again, then decide.")
+    return found
+
+
+def _memos(params: ToolCallParams) -> Iterator[Memo]:
+    """What the calls of the conversation have left, the newest first."""
+    for message in reversed(params.earlier):
+        if message.memo and (message.name or "").startswith("files_"):
+            with suppress(ValidationError):  # of another version
+                yield Memo.model_validate_json(message.memo)
+
+
+def _result(content: str, memo: Memo) -> Message:
+    return Message(Role.TOOL, content, memo=memo.model_dump_json())
+
+
+def _like(tool: type[WorkspaceTool], more: str = "", **added: Any) -> ToolSpec:
+    """The tool of a workspace, for DIAL's files."""
+
+    spec, place = tool.spec, "below the user's own folder, or its URL"
+    shapes = json.loads(json.dumps(spec.parameters).replace("in the workspace", place))
+    description, _, _ = spec.description.partition(" Folders of dependencies")
+    description = description.replace("the workspace", "the user in DIAL").replace("fs_", "files_") + more
+    parameters = {**shapes, "properties": {**shapes["properties"], **added}}
+    return replace(spec, name=spec.name.replace("fs_", "files_"), description=description, parameters=parameters)
+
+
+def _also(name: str, description: str, *required: str, **shapes: Any) -> ToolSpec:
+    parameters = object_schema(*required, **shapes)
+    return replace(FsWriteTool.spec, name=name, description=description, parameters=parameters)
+
+
+_PATH = _like(FsReadTool).parameters["properties"]["path"]
+_GLOB = text("Only files whose name or path fits, such as *.md, in all folders below", default="")
+_TAKEN_BACK = text("The file whose last change is taken back; empty: the last change of all", default="")
+_UNDO = "Take back a change that a files_ tool made in this conversation, unless the file was changed since."
+_TOOLS: tuple[tuple[ToolSpec, _Work], ...] = (
+    (_like(FsListTool, " With a glob, find files in all folders below.", glob=_GLOB), listed),
+    (_like(FsSearchTool, glob=_GLOB), search),
+    (_like(FsReadTool), read),
+    (_like(FsWriteTool, " A file that is there already has to be read first."), partial(change, FsWriteTool)),
+    (_like(FsEditTool), partial(change, FsEditTool)),
+    (_also("files_move", "Move or rename a file in DIAL.", "path", "new_path", path=_PATH, new_path=_PATH), move),
+    (_also("files_delete", "Delete a file in DIAL.", "path", path=_PATH), move),
+    (_also("files_undo", _UNDO, path=_TAKEN_BACK), undo),
+)
+
+
+def dial_file_tools(files: DialFiles) -> list[BaseTool]:
+    """The tools for the files of whoever calls, in their stable order."""
+    return [DialFilesTool(files, spec, work) for spec, work in _TOOLS]
