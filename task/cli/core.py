@@ -19,7 +19,7 @@ from task.llm.chat_request import PROFILES
 from task.llm.dial import ModelListings
 from task.llm.transport import new_session
 from task.local.core.app import serve
-from task.local.core.core import CoreSettings
+from task.local.core.core import NEWEST, CoreSettings
 from task.local.core.models import ConnectedModel, ModelChoice, UpstreamModel, scripted_demo
 from task.local.model.process import EmbeddedModel, ModelProcess
 from task.product.backends import BACKENDS
@@ -60,7 +60,7 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
         allowed_hosts=frozenset(core.allowed_hosts),
         allowed_origins=frozenset(core.allowed_origins),
         environment=dotenv_environment(),
-        core025=core.core025,
+        version=25 if core.core025 else NEWEST,
         keep_alive_seconds=settings.keep_alive_seconds,
     )
 

@@ -10,21 +10,31 @@ from typing import Any
 
 from aiohttp import web
 
-from task.local.core.access import Principal
+from task.local.core.access import Access, Principal
 from task.local.core.app import create_app, runner_options
 from task.local.core.core import CoreSettings
+from tests.support import core_more
 
 API_KEY = "installation-key-of-the-tests"
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCore:
-    """A local Core at `url` (no slash at the end); `keys` are its project keys, `api_key` the installation's."""
+    """A local Core at `url` (no slash at the end); `keys` are its project keys, `api_key` the installation's.
+
+    `app` is its application, None for a Core outside this process.
+    """
 
     url: str
     api_key: str
     keys: tuple[str, ...]
     settings: CoreSettings
+    app: web.Application | None = None
+
+    def share(self, url: str, owner: str, access: Access = "READ") -> None:
+        """Share a file or folder (its URL ends in `/`) with the owner of a bucket, such as `Keys/Two/`."""
+        assert self.app is not None
+        core_more.share(self.app, owner, url, access)
 
     def headers(self, key: str | None = None) -> dict[str, str]:
         """Credentials of a project key, by default the first one of the configuration."""
@@ -35,16 +45,18 @@ class RunningCore:
 async def local_core(
     config: Mapping[str, Any], tmp_path: Path, *, port: int = 0, **switches: Any
 ) -> AsyncGenerator[RunningCore]:
-    """Local Core with a configuration document; its files are kept in `tmp_path/core`.
+    """Local Core with a configuration document, and what `core_more` adds; its files are kept in `tmp_path/core`.
 
-    `switches` are fields of `CoreSettings`; by default the key is `API_KEY` and unsigned tokens count.
+    `switches` are fields of `CoreSettings`, such as `version=25` for Core 0.25; by default the key is `API_KEY` and
+    unsigned tokens count.
     """
     given: dict[str, Any] = {"api_key": API_KEY, "user_of": unsigned_user} | switches
     settings = CoreSettings(data_folder=tmp_path / "core", config=config, port=0, **given)
     app = create_app(settings)
+    core_more.add_routes(app, settings)
     async with served(app, settings, port) as url:
         keys = tuple(config.get("keys", {}))
-        yield RunningCore(url, settings.api_key, keys, settings)
+        yield RunningCore(url, settings.api_key, keys, settings, app)
 
 
 def token_of(user: str, **more: Any) -> str:

@@ -15,6 +15,7 @@ from yarl import URL
 
 from task.llm.transport import sendable
 from tests.support.core import RunningCore, local_core, served
+from tests.support.core_more import META_SCHEMA, TYPE
 from tests.support.replies import Reply
 
 if TYPE_CHECKING:
@@ -50,11 +51,15 @@ class Seen:
 
 @dataclass(slots=True)
 class Peer:
-    """An application at `url`; `cancelled` is set once one of its handlers was cancelled."""
+    """An application at `url`; `cancelled` is set once one of its handlers was cancelled.
+
+    `during` is awaited with the key of each request, while the key is alive.
+    """
 
     url: str = ""
     requests: list[Seen] = field(default_factory=list[Seen])
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    during: Callable[[str], Awaitable[None]] | None = None
 
     @property
     def last(self) -> Seen:
@@ -69,6 +74,8 @@ async def peer(answer: Handler) -> AsyncGenerator[Peer]:
     async def handle(request: web.Request) -> web.StreamResponse:
         running.requests.append(Seen(request.method, request.raw_path, request.headers, await request.read()))
         try:
+            if running.during is not None:
+                await running.during(running.last.key)
             return await answer(request)
         except asyncio.CancelledError:
             running.cancelled.set()
@@ -118,6 +125,44 @@ def config(applications: Mapping[str, Any] | None = None, **sections: Any) -> di
         name: {"endpoint": entry} if isinstance(entry, str) else entry for name, entry in (applications or {}).items()
     }
     return {"keys": KEYS, "applications": entries} | sections
+
+
+def application_type(
+    endpoint: str, *files: str, id: str = "https://types.test/agent", schema: str | None = None, **more: Any
+) -> dict[str, Any]:
+    """An entry of `applicationTypeSchemas` whose applications answer at this endpoint.
+
+    Its properties are free-form and kept from other users, `context` and `files` are lists of DIAL files. With
+    `schema`, an address, they are read from there. `more` has keywords such as `ConfigurationEndpoint`.
+    """
+    server = {"dial:meta": {"dial:propertyOrder": 1, "dial:propertyKind": "server"}}
+    file = {"type": "string", "format": "dial-file-encoded", "dial:file": True}
+    listed = {name: {"type": "array", "items": file} | server for name in ("context", *files)}
+    written = {
+        "type": "object",
+        "properties": {"instructions": {"type": "string"} | server, "tools": {"type": "array"} | server} | listed,
+    }
+    return {
+        "$schema": META_SCHEMA,
+        "$id": id,
+        f"{TYPE}DisplayName": "Agent",
+        f"{TYPE}EditorUrl": "https://types.test/editor",
+        f"{TYPE}CompletionEndpoint": endpoint,
+        **({f"{TYPE}SchemaEndpoint": schema} if schema else written),
+        **{name if ":" in name else f"{TYPE}{name}": value for name, value in more.items()},
+    }
+
+
+async def make_application(
+    session: ClientSession, name: str, properties: Any, type: str = "https://types.test/agent", **fields: Any
+) -> str:
+    """Store an application of a type in the caller's bucket, under an encoded name; returns its id."""
+    async with session.get("/v1/bucket") as answer:
+        url = f"applications/{(await answer.json())['bucket']}/{name}"
+    document = {"application_type_schema_id": type, "application_properties": properties, **fields}
+    async with session.put(URL(f"/v1/{url}", encoded=True), json=document) as answer:
+        assert answer.status == 200, await answer.text()
+        return (await answer.json())["url"]
 
 
 @asynccontextmanager

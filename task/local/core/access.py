@@ -1,4 +1,4 @@
-"""Whose files a caller may read and write, by the URLs under which Core keeps them: `files/{bucket}/{path}`.
+"""Whose files and applications a caller may read and write, by their URLs in Core: `files/{bucket}/{path}`.
 
 A caller is a user, or an application with a per-request key.
 """
@@ -28,6 +28,7 @@ _ENCODED_SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$'()*,;&=@:+]|%[0-9A-Fa-f]{2}
 _BUCKET = re.compile(r"[A-Za-z0-9]+")
 _ILLEGAL_CHARACTER = re.compile(r"[\x00-\x1f/{}]")
 Access = Literal["READ", "READ_WRITE"]
+KINDS = frozenset({"files", "applications"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class FileUrl:
     bucket: str
     segments: tuple[str, ...]
     is_folder: bool
+    kind: str = "files"
 
     @property
     def name(self) -> str | None:
@@ -52,7 +54,7 @@ class FileUrl:
     def url(self) -> str:
         """The canonical, encoded, relative URL."""
         encoded = "/".join(encode_segment(segment) for segment in self.segments)
-        return f"files/{self.bucket}/{encoded}{'/' if self.is_folder and encoded else ''}"
+        return f"{self.kind}/{self.bucket}/{encoded}{'/' if self.is_folder and encoded else ''}"
 
 
 def encode_segment(segment: str) -> str:
@@ -61,14 +63,15 @@ def encode_segment(segment: str) -> str:
 
 
 def parse(url: str) -> FileUrl:
-    """The file or folder that a relative URL, `files/{bucket}/{path}`, names.
+    """The file, application or folder that a relative URL, such as `files/{bucket}/{path}`, names.
 
     Raises:
         Refusal: 400 with Core's text, for a URL that breaks one of its rules.
     """
-    if not url.startswith("files/"):
+    kind, _, rest = url.partition("/")
+    if kind not in KINDS:
         raise Refusal(400, f"Url has unsupported resource type: {url}")
-    bucket, slash, path = url.removeprefix("files/").partition("/")
+    bucket, slash, path = rest.partition("/")
     if not slash or not _BUCKET.fullmatch(bucket):
         raise Refusal(400, f"Url has invalid bucket: {url}")
     segments: list[str] = []
@@ -81,7 +84,7 @@ def parse(url: str) -> FileUrl:
         if not _ENCODED_SEGMENT.fullmatch(segment) or name in {".", ".."} or _ILLEGAL_CHARACTER.search(name):
             raise Refusal(400, f"Invalid path provided {url}")
         segments.append(name)
-    parsed = FileUrl(bucket, tuple(segments), is_folder=not path or path.endswith("/"))
+    parsed = FileUrl(bucket, tuple(segments), not path or path.endswith("/"), kind)
     if len(parsed.path.encode()) > MAX_PATH_BYTES:
         raise Refusal(400, f"Resource path exceeds max allowed size: {MAX_PATH_BYTES}")
     return parsed
@@ -159,12 +162,13 @@ class AccessRules:
     """Who owns which bucket, and what a caller may do there.
 
     Ids are stable and opaque. An owner is a location such as `Keys/{project}/` or `Users/{sub}/`, and becomes known
-    through `id_of`.
+    through `id_of`. `shared` has the canonical URLs that others share with an owner; local Core itself shares nothing.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._owners = {PUBLIC_BUCKET: f"{PUBLIC_BUCKET}/"}
+        self.shared: dict[str, dict[str, Access]] = {}
 
     def id_of(self, owner: str) -> str:
         """The bucket of an owner; the same every time for the same secret."""
@@ -185,19 +189,23 @@ class AccessRules:
     def granted(self, caller: Principal, resource: FileUrl) -> Access | None:
         """What the caller may do with a file or folder, by whole names.
 
-        Users have their own bucket and read the public one. An application called by that user has its own bucket, its
-        folder `appdata/{application}` in the user's bucket and what was attached to its key, and reads the public one.
+        Users have their own bucket and what is shared with them, and read the public one. An application called by
+        that user has its own bucket, its folder `appdata/{application}` in the user's bucket and what was attached to
+        its key, and reads what is public or shared with the user.
         """
         if resource.bucket == PUBLIC_BUCKET:
             return "READ"
-        key, wanted = caller.key, resource.url
+        key, wanted, shared = caller.key, resource.url, self.shared.get(caller.owner, {})
+        grants: dict[str, Access]
         if key is None:
-            return "READ_WRITE" if self.owner_of(resource.bucket) == caller.owner else None
-        grants: dict[str, Access] = {
-            f"files/{self.id_of(f'Keys/{key.deployment}/')}/": "READ_WRITE",
-            f"files/{self.appdata_of(caller.owner, key.deployment)}/": "READ_WRITE",
-            **key.attached,
-        }
+            grants = {**shared, **{f"{kind}/{self.id_of(caller.owner)}/": "READ_WRITE" for kind in KINDS}}
+        else:
+            grants = {
+                **dict.fromkeys(shared, "READ"),
+                f"files/{self.id_of(f'Keys/{key.deployment}/')}/": "READ_WRITE",
+                f"files/{self.appdata_of(caller.owner, key.deployment)}/": "READ_WRITE",
+                **key.attached,
+            }
         found = {
             access for url, access in grants.items() if url == wanted or (url.endswith("/") and wanted.startswith(url))
         }

@@ -1,12 +1,11 @@
-"""Local Core as one aiohttp application: its listings and routes, what guards them, the process that serves it."""
+"""Local Core as one aiohttp application: its routes, what guards them, the process that serves it."""
 
 import asyncio
 import hmac
 import logging
-import re
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -19,21 +18,18 @@ from task.errors import SettingsError
 from task.llm.chat_request import profile_for
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import is_loopback, new_session
-from task.local.core import files, forwarding
+from task.local.core import deployments, files, forwarding
 from task.local.core.access import PRINCIPAL, AccessRules, PerRequestKeys, Principal
 from task.local.core.config import (
     KEY_VARIABLE,
-    Deployment,
-    ListedEntry,
-    Model,
     expanded,
     load_config,
     with_installation_key,
 )
-from task.local.core.core import CORE, Core, CoreSettings, ModelServer, usable
+from task.local.core.core import CORE, Core, CoreSettings, ModelServer
 from task.local.core.images import ImageServer
 from task.local.core.models import ConnectedModel, UpstreamModel, with_choice
-from task.local.core.responses import PlainResponse, Refusal, json_response
+from task.local.core.responses import PlainResponse, Refusal
 from task.local.core.served import ChatModelServer, UpstreamServer
 from task.local.core.storage import FileStore
 from task.settings.installation import installation_secret
@@ -46,12 +42,7 @@ OPEN_PATH = "/health"
 CONTAINER_HOSTS = frozenset({"core", "host.docker.internal"})
 TOO_LARGE, HEAD_TOO_LARGE = "Request body is too large", "Request header fields are too large"
 HEAD_BYTES, HEAD_SECONDS = 64 * 2**10, 30.0
-SINCE = 1672534800  # Core gives every configured deployment this same time, in seconds
-UNLISTED = {
-    *("name", "type", "endpoint", "upstreams", "features", "user_roles"),
-    *("forward_auth_token", "forward_per_request_key"),
-}
-_FILE = r"files/{tail:[\s\S]*}"  # a decoded path may hold line breaks, unlike `.`
+_TAIL = r"{tail:[\s\S]*}"  # a decoded path may hold line breaks, unlike `.`
 
 
 async def report_health(_: web.Request) -> web.Response:
@@ -59,109 +50,38 @@ async def report_health(_: web.Request) -> web.Response:
     return PlainResponse(200)
 
 
-async def list_entries(request: web.Request) -> web.Response:
-    """The models, applications or toolsets that the caller's roles may use; deployments are the models."""
-    entries = [described(entry) for entry in _visible(request, request.match_info["section"])]
-    return json_response({"data": entries, "object": "list"})
-
-
-async def show_entry(request: web.Request) -> web.Response:
-    """One of them."""
-    entries = _section(request, request.match_info["section"])
-    return json_response(described(usable(request, entries.get(request.match_info["id"]))))
-
-
-async def list_names(request: web.Request) -> web.Response:
-    """Ids and kinds, of the kinds in `type` alone where it is given."""
-    wanted = request.query.get("type", "") or "model,application,toolset"
-    kinds = {kind.strip() for kind in wanted.split(",")}
-    found = [
-        {"id": entry.name, "object": kind}
-        for kind in ("model", "application", "toolset")
-        if kind in kinds
-        for entry in _visible(request, f"{kind}s")
-    ]
-    return json_response(found)
-
-
-async def show_user(request: web.Request) -> web.Response:
-    """The caller's roles with the project of the key."""
-    user = request[PRINCIPAL]
-    return json_response({"roles": list(user.roles), "project": user.project})
-
-
-def _section(request: web.Request, name: str) -> Mapping[str, ListedEntry]:
-    config = request.app[CORE].config
-    return {"applications": config.applications, "toolsets": config.toolsets}.get(name, config.models)
-
-
-def _visible(request: web.Request, section: str) -> Iterable[ListedEntry]:
-    return (entry for entry in _section(request, section).values() if request[PRINCIPAL].may_use(entry.user_roles))
-
-
-def described(entry: ListedEntry) -> dict[str, Any]:
-    """An entry as the listings show it: in snake_case, without nulls."""
-    shown: dict[str, Any] = entry.model_dump(exclude=UNLISTED, exclude_none=True) | {
-        "id": entry.name,
-        entry.kind: entry.name,
-        "object": entry.kind,
-        "reference": entry.reference or entry.name,
-        "owner": "organization-owner",
-        "status": "succeeded",
-        "created_at": SINCE,
-        "updated_at": SINCE,
-    }
-    if isinstance(entry, Deployment):
-        # An endpoint counts as the feature behind it.
-        features = {
-            name.removesuffix("_endpoint").removesuffix("_supported"): bool(value) if "_endpoint" in name else value
-            for name, value in _snake_case(entry.features.model_dump()).items()
-        }
-        shown["features"] = {"mcp": False, "chat_completion": True, "responses_api": False} | features
-        if not entry.input_attachment_types:
-            shown["max_input_attachments"] = 0
-    if isinstance(entry, Model):
-        shown["lifecycle_status"] = "generally-available"
-        shown["capabilities"] = {
-            "scale_types": ["standard"],
-            "completion": entry.type == "completion",
-            "chat_completion": entry.is_chat,
-            "embeddings": entry.type == "embedding",
-            "fine_tune": False,
-            "inference": False,
-        }
-    return shown | {name: _snake_case(shown[name]) for name in ("limits", "pricing") if name in shown}
-
-
-def _snake_case(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value for name, value in fields.items()}
-
-
-ROUTES = [
-    web.get(OPEN_PATH, report_health),
-    web.post(
-        r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}",
-        forwarding.complete,
-    ),
-    web.get("/openai/{section:models|deployments|applications}", list_entries),
-    web.get("/openai/{section:models|deployments|applications}/{id:.+}", show_entry),
-    web.get("/v1/user/info", show_user),
-    web.get("/v1/bucket", files.show_bucket),
-    web.put(f"/v1/{_FILE}", files.write),
-    web.get(f"/v1/{_FILE}", files.read),
-    web.delete(f"/v1/{_FILE}", files.delete),
-    web.get(f"/v1/metadata/{_FILE}", files.describe),
-    web.post("/v1/ops/resource/{operation:move}", files.transfer),
-    web.get("/v1/deployments/{id:.+}/configuration", forwarding.call_feature),
-    web.post("/v1/{id:.+}/rate", forwarding.call_feature),
-]
-SINCE_025 = [
-    web.post("/v1/ops/resource/{operation:copy}", files.transfer),
-    web.get("/openai/{section:toolsets}", list_entries),
-    web.get("/openai/{section:toolsets}/{id:.+}", show_entry),
-    web.get("/v1/deployment-names", list_names),
-    *(web.route(method, "/v1/toolset/{id:.+}/mcp", forwarding.call_toolset) for method in ("GET", "POST", "DELETE")),
-]
+_PUBLISHED = "{section:models|deployments|applications}"
+_STORED = f"{{kind:files|applications}}/{_TAIL}"
+# By the first version of Core, 0.{number}, that has them.
+ROUTES = {
+    25: [
+        web.get(OPEN_PATH, report_health),
+        web.post(
+            r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}",
+            forwarding.complete,
+        ),
+        web.get(f"/openai/{_PUBLISHED}", deployments.list_entries),
+        web.get(f"/openai/{_PUBLISHED}/{{id:.+}}", deployments.show_entry),
+        web.get("/v1/user/info", deployments.show_user),
+        web.get("/v1/bucket", files.show_bucket),
+        web.put(f"/v1/files/{_TAIL}", files.write),
+        web.put(f"/v1/applications/{_TAIL}", deployments.write_application),
+        web.get(f"/v1/{_STORED}", files.read),
+        web.delete(f"/v1/{_STORED}", files.delete),
+        web.get(f"/v1/metadata/{_STORED}", files.describe),
+        web.post("/v1/ops/resource/{operation:move}", files.transfer),
+        web.get("/v1/deployments/{id:.+}/configuration", forwarding.call_feature),
+        web.post("/v1/{id:.+}/rate", forwarding.call_feature),
+    ],
+    37: [
+        web.post("/v1/ops/resource/{operation:copy}", files.transfer),
+        web.get("/openai/{section:toolsets}", deployments.list_entries),
+        web.get("/openai/{section:toolsets}/{id:.+}", deployments.show_entry),
+        web.route("*", "/v1/{section:toolset}/{id:.+}/mcp", forwarding.call_mcp),
+    ],
+    43: [web.route("*", "/v1/{section:deployments}/{id:.+}/mcp", forwarding.call_mcp)],
+    49: [web.get("/v1/deployment-names", deployments.list_names)],
+}
 
 
 def create_app(settings: CoreSettings) -> web.Application:
@@ -186,7 +106,7 @@ def create_app(settings: CoreSettings) -> web.Application:
         asyncio.get_running_loop().set_default_executor(SharedThreads())
         async with AsyncExitStack() as opened:
             session = await opened.enter_async_context(new_session(settings.idle_seconds))
-            keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
+            keys = PerRequestKeys(settings.clock, None if settings.version <= 25 else settings.key_seconds)
             core = Core(settings, config, access, keys, FileStore(settings.data_folder / "files", access), session)
             app[CORE] = replace(core, models=await _served_models(core, opened))
             yield
@@ -194,7 +114,8 @@ def create_app(settings: CoreSettings) -> web.Application:
     app = web.Application(middlewares=[guard], client_max_size=settings.max_body)
     app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.append(lifespan)
-    app.add_routes(ROUTES if settings.core025 else ROUTES + SINCE_025)
+    for since, routes in ROUTES.items():
+        app.add_routes(routes if settings.version >= since else ())
     return app
 
 
@@ -302,7 +223,7 @@ def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
         raise Refusal(400, "Either API-KEY or Authorization header must be provided but not both")
     if (user := core.settings.user_of(bearer)) is not None:
         return user
-    value = key if core.settings.core025 else key or bearer  # only today's Core accepts a key as a bearer value
+    value = key if core.settings.version <= 25 else key or bearer  # only today's Core accepts a key as a bearer value
     if (own := core.keys.find(value)) is not None:
         return replace(own.initiator, key=own)
     for known, entry in core.config.keys.items():

@@ -11,6 +11,7 @@ from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic.alias_generators import to_camel
 
 from task.errors import SettingsError
+from task.settings.sources import merged
 
 KEY_VARIABLE = "DIAL_API_KEY"
 PUBLISHED_KEY = "dial_api_key"  # stands in DIAL's documentation and in shared configuration files: no secret
@@ -45,7 +46,7 @@ class Features(_Part):
     tools_supported: bool = False
     parallel_tool_calls_supported: bool = False
     system_prompt_supported: bool = True
-    temperature_supported: bool = True
+    temperature_supported: bool | None = None
     allow_resume: bool = True
 
 
@@ -74,8 +75,20 @@ class Deployment(ListedEntry):
     defaults: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class Toolset(ListedEntry):
+    kind = "toolset"
+
+    transport: _Word = "http"
+    allowed_tools: list[str] = Field(default_factory=list[str])
+    forward_per_request_key: bool = False
+
+
 class CoreApplication(Deployment):
     kind = "application"
+
+    application_type_schema_id: str | None = None
+    application_properties: dict[str, Any] | None = None
+    mcp: Toolset | None = None
 
 
 class Model(Deployment):
@@ -90,14 +103,6 @@ class Model(Deployment):
     @property
     def is_chat(self) -> bool:
         return self.type == "chat"
-
-
-class Toolset(ListedEntry):
-    kind = "toolset"
-
-    transport: _Word = "http"
-    allowed_tools: list[str] = Field(default_factory=list[str])
-    forward_per_request_key: bool = False
 
 
 class ProjectKey(_Part):
@@ -125,6 +130,7 @@ class CoreConfig(_Part):
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
     toolsets: dict[str, Toolset] = Field(default_factory=dict[str, Toolset])
     keys: dict[str, ProjectKey] = Field(default_factory=dict[str, ProjectKey])
+    application_type_schemas: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
 
     @model_validator(mode="before")
     @classmethod
@@ -138,9 +144,6 @@ class CoreConfig(_Part):
                 }
         return named
 
-    def deployment(self, name: str) -> Deployment | None:
-        return self.applications.get(name) or self.models.get(name)
-
 
 def load_config(
     paths: Sequence[Path], document: Mapping[str, Any] | None, fill_in: Callable[[dict[str, Any]], dict[str, Any]]
@@ -150,28 +153,19 @@ def load_config(
     Raises:
         SettingsError: a file cannot be read, or the whole is not a configuration.
     """
-    merged = dict(document or {})
     for path in paths:
         try:
-            merged = _merged(merged, {**json.loads(path.read_text("utf-8"))})
+            document = merged(document or {}, {**json.loads(path.read_text("utf-8"))})
         except (OSError, ValueError, TypeError) as error:
             reason = f"cannot be read as a JSON object: {error}. Correct it."
             raise SettingsError(f"Core's configuration {path} {reason}") from None
     try:
-        return CoreConfig.model_validate(fill_in(merged))
+        return CoreConfig.model_validate(fill_in(dict(document or {})))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
         files = ", ".join(map(str, paths)) or "Core's configuration"
         raise SettingsError(f"{files}: {place or 'the document'}: {first['msg']}. Correct it.") from None
-
-
-def _merged(base: dict[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in update.items():
-        old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
-    return result
 
 
 def expanded(value: Any, environment: Mapping[str, str], hosts: Mapping[str, str]) -> Any:

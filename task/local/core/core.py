@@ -18,6 +18,7 @@ from task.local.core.served import ChatModelServer, UpstreamServer
 from task.local.core.storage import FileStore
 
 IDLE_SECONDS = 300.0
+NEWEST = 49
 ModelServer = ChatModelServer | UpstreamServer | ImageServer
 _E = TypeVar("_E", bound=ListedEntry)
 
@@ -29,9 +30,9 @@ class CoreSettings:
     The configuration is `config`, then `config_files` merged over it in order. `${env:NAME}` in it is looked up in
     `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
     installation's key, a random one unless given. `host_map` replaces host names in the configuration's addresses.
-    `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other requests. `key_seconds`,
-    `idle_seconds`, `clock` (in seconds) and `user_of`, which knows the user of a bearer token, are for tests: local
-    Core has no identity provider.
+    It behaves like Core 0.{version}. `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other
+    requests. `key_seconds`, `idle_seconds`, `clock` (in seconds) and `user_of`, which knows the user of a bearer token,
+    are for tests: local Core has no identity provider.
     """
 
     data_folder: Path
@@ -47,7 +48,7 @@ class CoreSettings:
     allowed_hosts: frozenset[str] = frozenset()
     allowed_origins: frozenset[str] = frozenset()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    core025: bool = False
+    version: int = NEWEST
     keep_alive_seconds: float = 330
     max_upload: int = 512 * 2**20
     max_body: int = 64 * 2**20
@@ -61,7 +62,8 @@ class CoreSettings:
 class Core:
     """One local Core while it serves.
 
-    `blocked` is Core 0.25's memory of applications that failed, until when in seconds of the settings' clock.
+    `blocked` is Core 0.25's memory of applications that failed, until when in seconds of the settings' clock. `types`
+    has the application types by their `$id`, once they are downloaded.
     """
 
     settings: CoreSettings
@@ -72,6 +74,7 @@ class Core:
     session: ClientSession
     models: tuple[ModelServer, ...] = ()
     blocked: dict[str, float] = field(default_factory=dict[str, float])
+    types: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 CORE: web.AppKey[Core] = web.AppKey("core", Core)

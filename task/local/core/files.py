@@ -5,13 +5,14 @@ import mimetypes
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from task.local.core.access import PRINCIPAL, Access, FileUrl, parse
+from task.local.core.access import PRINCIPAL, Access, FileUrl, Principal, parse
 from task.local.core.core import CORE
 from task.local.core.responses import PlainResponse, Refusal, json_object, json_response
 from task.local.core.storage import StoredFile
@@ -36,21 +37,20 @@ async def show_bucket(request: web.Request) -> web.Response:
 
 async def write(request: web.Request) -> web.Response:
     """Store the file that comes in a form."""
-    core, resource = request.app[CORE], _requested(request, "READ_WRITE", "File name is missing")
-    _check_new_name(resource)
+    core, resource = request.app[CORE], requested(request, "READ_WRITE", "File name is missing")
+    check_new_name(resource)
     caller = request[PRINCIPAL]
-    author = caller.owner.partition("/")[2].removesuffix("/")
     check = partial(check_conditions, request.headers)
     with tempfile.TemporaryFile() as content:
         kind = await receive_file(request, content, core.settings.max_upload)
         kind = kind or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
-        stored = await asyncio.to_thread(core.store.keep, caller, resource.url, content, kind, author, check)
+        stored = await asyncio.to_thread(core.store.keep, caller, resource.url, content, kind, author_of(caller), check)
     return json_response(item_node(stored), headers={"ETag": stored.etag})
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """Download a file."""
-    resource = _requested(request, "READ", "Can't download a folder")
+    resource = requested(request, "READ", "Can't download a folder")
     opened = await asyncio.to_thread(request.app[CORE].store.open, request[PRINCIPAL], resource.url)
     if opened is None:
         raise Refusal(404)
@@ -65,7 +65,7 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 async def delete(request: web.Request) -> web.Response:
     """Delete a file."""
-    resource = _requested(request, "READ_WRITE", "Folder not allowed: {url}")
+    resource = requested(request, "READ_WRITE", "Folder not allowed: {url}")
     check = partial(check_conditions, request.headers)
     if not await asyncio.to_thread(request.app[CORE].store.delete, request[PRINCIPAL], resource.url, check):
         raise Refusal(404, f"Not found: {resource.url}")
@@ -74,7 +74,7 @@ async def delete(request: web.Request) -> web.Response:
 
 async def describe(request: web.Request) -> web.Response:
     """The metadata of a file, or a page of a folder."""
-    store, caller, resource = request.app[CORE].store, request[PRINCIPAL], _requested(request, "READ")
+    store, caller, resource = request.app[CORE].store, request[PRINCIPAL], requested(request, "READ")
     if resource.is_folder:
         files = await asyncio.to_thread(store.list, caller, resource.url)
         if not files and resource.segments:
@@ -95,7 +95,9 @@ async def transfer(request: web.Request) -> web.Response:
     move = request.match_info["operation"] == "move"
     source = _accessible(request, source_url, "READ_WRITE" if move else "READ", "Folder not allowed: {url}")
     destination = _accessible(request, destination_url, "READ_WRITE", "Folder not allowed: {url}")
-    _check_new_name(destination)
+    check_new_name(destination)
+    if source.kind != destination.kind:
+        raise Refusal(400, "Source and destination must be of one type")
     if source == destination:
         raise Refusal(400, f"Source and destination are the same resource: {source.url}")
 
@@ -115,7 +117,13 @@ async def transfer(request: web.Request) -> web.Response:
     return PlainResponse(200)
 
 
-def _requested(request: web.Request, wanted: Access, no_folder: str = "") -> FileUrl:
+def author_of(caller: Principal) -> str:
+    """Who is named as the author of what the caller stores."""
+    return caller.owner.partition("/")[2].removesuffix("/")
+
+
+def requested(request: web.Request, wanted: Access, no_folder: str = "") -> FileUrl:
+    """What the path of the request names. Raises: Refusal where the caller may not do that with it."""
     # The path as it was sent: percent-encoding decides what is a separator and what is a name
     path = request.rel_url.raw_path.removeprefix("/v1/")
     return _accessible(request, path.removeprefix("metadata/"), wanted, no_folder)
@@ -131,7 +139,7 @@ def _accessible(request: web.Request, url: str, wanted: Access, no_folder: str =
     return resource
 
 
-def _check_new_name(resource: FileUrl) -> None:
+def check_new_name(resource: FileUrl) -> None:
     if any(segment.endswith(".") for segment in resource.segments):
         raise Refusal(400, "Resource name and/or parent folders must not end with .(dot)")
 
@@ -168,7 +176,7 @@ def folder_node(folder: FileUrl, files: Sequence[StoredFile], query: Mapping[str
             nodes[url.path] = item_node(stored)
             del nodes[url.path]["etag"]  # Core's listings carry none
         else:
-            below = FileUrl(url.bucket, url.segments[:depth], is_folder=True)
+            below = replace(url, segments=url.segments[:depth], is_folder=True)
             nodes[below.path] = _node(below, "FOLDER")
     later = [key for key in nodes if key > query.get("token", "")]
     page = later[: int(limit)]
@@ -183,7 +191,7 @@ def _node(resource: FileUrl, node_type: str) -> Node:
         "bucket": resource.bucket,
         "url": resource.url,
         "nodeType": node_type,
-        "resourceType": "FILE",
+        "resourceType": resource.kind.removesuffix("s").upper(),
     }
     return {name: value for name, value in known.items() if value is not None}
 

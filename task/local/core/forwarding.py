@@ -1,4 +1,4 @@
-"""Calls that go to endpoints of the configuration: completions, ratings, configurations, and MCP toolsets."""
+"""Calls that go to endpoints of the configuration: completions, ratings, configurations, and MCP servers."""
 
 import json
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ import orjson
 from aiohttp import web
 
 from task.local.core.access import PRINCIPAL, parse
-from task.local.core.config import ListedEntry, Model
+from task.local.core.config import CoreApplication, ListedEntry, Model, Toolset
 from task.local.core.core import CORE, usable
+from task.local.core.deployments import application, hand_over
 from task.local.core.relay import Rewrite, passed_headers, request_files, send, with_query
 from task.local.core.responses import PlainResponse, Refusal, json_object
 
@@ -25,7 +26,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
         raise Refusal(415, "Only application/json is supported")
     core, caller, name = request.app[CORE], request[PRINCIPAL], request.match_info["id"]
     served = next((model for model in core.models if model.name == name), None)
-    found = core.config.deployment(name)
+    found = await application(request, name) or core.config.models.get(name)
     deployment = usable(request, found, f"Unknown application: {name}", f"Forbidden deployment: {name}")
     if not deployment.endpoint and served is None:
         raise Refusal(503)
@@ -45,12 +46,14 @@ async def complete(request: web.Request) -> web.StreamResponse:
         raise Refusal(502, "No route")
     added = {field: value for field, value in deployment.defaults.items() if field not in document}
     url = with_query(deployment.endpoint or "", request.rel_url.raw_query_string)
-    if added:
-        body = orjson.dumps(document | added)
     home = f"files/{core.access.appdata_of(caller.owner, name)}/"
     share = partial(core.keys.add_rights, caller.key, home) if caller.key else None  # a user owns that folder
     headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
     headers["X-DIAL-DEPLOYMENT-ID"] = name
+    if isinstance(deployment, CoreApplication) and deployment.application_type_schema_id:
+        files += await hand_over(request, deployment, headers, added := document | added)
+    if added:
+        body = orjson.dumps(document | added)
     if isinstance(deployment, Model) and deployment.upstreams:
         upstream = deployment.upstreams[0]
         headers["X-UPSTREAM-ENDPOINT"] = upstream.endpoint
@@ -59,14 +62,15 @@ async def complete(request: web.Request) -> web.StreamResponse:
     with core.keys.created(caller, name, dict.fromkeys(files, "READ")) as key:
         headers["API-KEY"] = key.value
         response = await send(core.session, request, url, headers, body, swallowed=SWALLOWED, share=share)
-    if core.settings.core025 and (response.status == 503 or 400 <= response.status < 500):
+    if core.settings.version <= 25 and (response.status == 503 or 400 <= response.status < 500):
         core.blocked[name] = core.settings.clock() + BLOCK_SECONDS
     return response
 
 
 async def call_feature(request: web.Request) -> web.StreamResponse:
     """The configuration of a deployment (GET), or a rating of one of its answers (POST)."""
-    deployment = usable(request, request.app[CORE].config.deployment(request.match_info["id"]))
+    name = request.match_info["id"]
+    deployment = usable(request, await application(request, name) or request.app[CORE].config.models.get(name))
     features = deployment.features
     endpoint = features.configuration_endpoint if request.method == "GET" else features.rate_endpoint
     if endpoint is None:
@@ -74,25 +78,31 @@ async def call_feature(request: web.Request) -> web.StreamResponse:
     return await _call(request, deployment, endpoint)
 
 
-async def call_toolset(request: web.Request) -> web.StreamResponse:
-    """A request to an MCP server of the configuration, restricted to its `allowedTools`."""
-    name = request.match_info["id"]
-    found = request.app[CORE].config.toolsets.get(name)
-    toolset = usable(request, found, f"Unknown toolset: {name}", f"Forbidden toolset: {name}")
-    if not toolset.endpoint:
+async def call_mcp(request: web.Request) -> web.StreamResponse:
+    """A request to a toolset, or to the MCP server of an application, restricted to its `allowedTools`."""
+    name, is_toolset = request.match_info["id"], request.match_info["section"] == "toolset"
+    found = request.app[CORE].config.toolsets.get(name) if is_toolset else await application(request, name)
+    kind = "toolset" if is_toolset else "deployment"
+    entry = usable(request, found, f"Unknown {kind}: {name}", f"Forbidden {kind}: {name}")
+    if (server := entry if isinstance(entry, Toolset) else entry.mcp) is None:
+        raise Refusal(400, f"Deployment {name} has no MCP server")
+    if not server.endpoint:
         raise Refusal(503)
-    allowed, rewrite = toolset.allowed_tools, None
+    allowed, rewrite = server.allowed_tools, None
     if allowed and request.method == "POST" and _checked_method(await request.read(), allowed) == "tools/list":
         rewrite = partial(_with_allowed_tools, allowed=allowed)
-    url = with_query(toolset.endpoint, request.rel_url.raw_query_string)
-    return await _call(request, toolset, url, with_key=toolset.forward_per_request_key, rewrite=rewrite)
+    url = with_query(server.endpoint, request.rel_url.raw_query_string)
+    return await _call(request, entry, url, with_key=server.forward_per_request_key, rewrite=rewrite)
 
 
 async def _call(
     request: web.Request, entry: ListedEntry, url: str, *, with_key: bool = True, rewrite: Rewrite | None = None
 ) -> web.StreamResponse:
     core, headers = request.app[CORE], passed_headers(request.headers, authorization=entry.forward_auth_token)
-    with core.keys.created(request[PRINCIPAL], entry.name) as key:
+    files: list[str] = []
+    if isinstance(entry, CoreApplication) and entry.application_type_schema_id:
+        files = await hand_over(request, entry, headers, {})
+    with core.keys.created(request[PRINCIPAL], entry.name, dict.fromkeys(files, "READ")) as key:
         if with_key:
             headers["API-KEY"] = key.value
         return await send(core.session, request, url, headers, await request.read(), rewrite=rewrite)

@@ -123,17 +123,20 @@ def is_absolute(url: str) -> bool:
 
 
 def request_files(document: dict[str, Any]) -> list[str]:
-    """Canonical URLs of all files that a completion or embedding request attaches.
+    """Canonical URLs of all files and folders (`metadata/files/{bucket}/{path}/`) that a request attaches.
 
     Raises: Refusal 400 for a relative URL that is not a well-formed one.
     """
-    try:
-        found = [parse(url) for url in _attached(document)]
-    except Refusal:
-        raise Refusal(400) from None
-    if any(file.is_folder for file in found):
-        raise Refusal(400)
-    return list(dict.fromkeys(file.url for file in found))
+    found: dict[str, None] = {}
+    for url in _attached(document):
+        try:
+            file = parse(url.removeprefix("metadata/"))
+        except Refusal:
+            raise Refusal(400) from None
+        if file.kind != "files" or file.is_folder != url.startswith("metadata/"):
+            raise Refusal(400)
+        found[file.url] = None
+    return list(found)
 
 
 def _attached(document: Any) -> Iterator[str]:

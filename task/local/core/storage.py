@@ -32,7 +32,7 @@ class StoredFile:
 
 
 class FileStore:
-    """Files by canonical URL, in `root`.
+    """Files and applications by canonical URL, in `root`.
 
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
     never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
@@ -110,7 +110,7 @@ class FileStore:
         return [files[path] for path in sorted(files) if path.startswith(folder.path)]
 
     def _bucket_folder(self, resource: FileUrl) -> Path:
-        folder = self._root / "files" / resource.bucket
+        folder = self._root / resource.kind / resource.bucket
         if folder.resolve() != folder:
             raise PermissionError(f"the folder of bucket {resource.bucket} is a symbolic link")
         return folder

@@ -58,7 +58,7 @@ async def test_13_1_and_13_2_credentials_and_routes(
 
 @pytest.mark.local_core
 async def test_13_1_core_025_does_not_accept_a_key_as_a_bearer_value(tmp_path: Path) -> None:
-    async with local_core(config(), tmp_path, core025=True) as core:
+    async with local_core(config(), tmp_path, version=25) as core:
         assert await answer_to(core, Authorization="Bearer key-one") == (401, BAD_AUTHORIZATION)
         assert (await answer_to(core, Api_Key="key-one", Authorization="Bearer key-one"))[0] == 200
 

@@ -103,8 +103,8 @@ async def status_of(core: RunningCore, key: str, path: str = "/v1/bucket") -> in
         return answer.status
 
 
-@pytest.mark.parametrize(("core025", "after"), [(False, 401), (True, 200)])
-async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool, after: int) -> None:
+@pytest.mark.parametrize(("version", "after"), [(48, 401), (25, 200)])
+async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, version: int, after: int) -> None:
     found: list[int] = []
     now = [0.0]
 
@@ -114,7 +114,7 @@ async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool,
             found.append(await status_of(core, request.headers["Api-Key"]))
         return web.json_response({})
 
-    switches: dict[str, Any] = {"core025": core025, "key_seconds": 200.0, "clock": lambda: now[0]}
+    switches: dict[str, Any] = {"version": version, "key_seconds": 200.0, "clock": lambda: now[0]}
     async with application(outlives_its_key, tmp_path, **switches) as (_, core, session):
         await ask(session)
     assert found == [200, after]

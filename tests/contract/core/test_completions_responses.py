@@ -72,7 +72,7 @@ async def test_13_8_core_025_blocks_an_application_for_30_seconds_after_a_4xx(
 ) -> None:
     now = [0.0]
     async with (
-        application(answers(status), tmp_path, core025=True, clock=lambda: now[0]) as (_, core, session),
+        application(answers(status), tmp_path, version=25, clock=lambda: now[0]) as (_, core, session),
         calling(core, "key-two") as second,
     ):
         assert (await ask(session)).status == first

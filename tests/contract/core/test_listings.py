@@ -108,7 +108,7 @@ async def test_13_16_only_what_the_callers_roles_may_use_is_listed(
 
 @pytest.mark.parametrize("path", ["/openai/toolsets", "/v1/deployment-names"])
 async def test_13_16_toolsets_and_names_exist_only_in_todays_core(tmp_path: Path, path: str) -> None:
-    assert (await listed(tmp_path, path, core025=True)).text == "No route"
+    assert (await listed(tmp_path, path, version=25)).text == "No route"
 
 
 async def test_13_16_aidial_client_reads_every_listing(tmp_path: Path) -> None:
