@@ -98,7 +98,8 @@ class GeneralPurposeAgent:
             saved = (turn.references.get(CONVERSATION_REFERENCE, "") for turn in reversed(turns.values()))
             conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
             files = tuple(attachment for item in incoming for attachment in item.attachments)
-            caller = Caller(request.api_key, identify, conversation_id, request.headers, files)
+            application = profile.application
+            caller = Caller(request.api_key, identify, conversation_id, request.headers, files, application)
             approvals = DialApprovals(profile.rules, incoming, turns)
             if direct := await approvals.direct_answer(caller.api_key):
                 choice.append_content(direct.text)

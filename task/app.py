@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -17,7 +20,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
 from task.conversation.state import StateSeal
-from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
+from task.dial.request import STARTERS, CallerLimit, DialRequest, configuration_schema, identified
 from task.errors import (
     InvalidRequest,
     NotFound,
@@ -29,6 +32,7 @@ from task.errors import (
 )
 from task.llm.failures import reported
 from task.product import Profile, Services, opened
+from task.product.applications import applied, stricter
 from task.product.opening import seal_of
 from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings
@@ -74,6 +78,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         services, profile = self.opened
         try:
             parsed = DialRequest.parse(request)
+            seal = self.seal
+            if parsed.of_application:
+                profile, parsed, seal = await self._of_application(parsed, request.headers)
             await profile.context_prompt(parsed.configuration.persona or "")
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:
@@ -95,8 +102,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                         services.endpoint,
                         profile.prompt,
                         self.tools,
-                        opened=self.opened,
-                        seal=self.seal,
+                        opened=(services, profile),
+                        seal=seal,
                         observer=observer,
                         limit=self._limit,
                     )
@@ -105,6 +112,19 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 raise
             except Exception as error:
                 raise _failure(error, deployment) from error
+
+    async def _of_application(
+        self, request: DialRequest, headers: Mapping[str, str]
+    ) -> tuple[Profile, DialRequest, StateSeal]:
+        services, profile = self.opened
+        chosen, key = request.configuration, request.api_key
+        profile = await applied(services, profile, key, headers, request.properties, chosen.model or "")
+        # What is kept of a conversation in one application is not found from another, also in the same chat.
+        place = profile.application.encode()
+        here = sha256(place + b"\n" + (request.conversation_id or uuid4().hex).encode()).hexdigest()[:32]
+        mode = {"permission_mode": stricter(profile.mode, chosen.permission_mode)}
+        request = replace(request, conversation_id=here, configuration=chosen.model_copy(update=mode))
+        return profile, request, StateSeal(hmac.digest(self.seal.secret, place, "sha256"))
 
     async def rate_response(self, request: RateRequest) -> None:
         """Keep the rating with the trace of the answer; one of an answer that left no trace is only logged."""
@@ -124,11 +144,22 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """What the user may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
         caller = identified(request)
         key = caller.core_key if caller is not None else request.api_key
-        _, profile = self.opened
+        services, profile = self.opened
+        try:
+            profile = await applied(services, profile, key, request.headers)
+        except InvalidRequest as error:
+            raise _failure(error) from error
         models = await profile.listed_models(key) if profile.backend.listed else []
         context = profile.context
         personas = list(await context.personas()) if context is not None else []
-        return configuration_schema(models, profile.model, personas, context.persona if context else "")
+        persona = context.persona if context else ""
+        return configuration_schema(models, profile.model, personas, persona, profile.starters or STARTERS)
+
+    def application_schema(self) -> dict[str, Any]:
+        """The properties of an application made of the agent, as DIAL Core asks for them; needs no store."""
+        services, profile = self.opened
+        offers = profile.rules.policy.offers
+        return services.applications.bounds.schema([tool.name for tool in profile.tools if offers(tool.name)])
 
     async def _create_tools(self) -> list[BaseTool]:
         return list(self.opened[1].tools)

@@ -22,6 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 from task.api.app import HttpApi, HttpOptions
 from task.api.connections import BoundedConnection
 from task.api.failures import failure_of
+from task.api.guard import APPLICATION_SCHEMA
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import FastDialApp
 from task.dial.request import DialRoute
@@ -103,6 +104,10 @@ def create_app(
     app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
 
+    async def application_schema() -> Response:
+        return JSONResponse(application.application_schema())
+
+    app.add_api_route(APPLICATION_SCHEMA, application_schema, methods=["GET"])
     _add_routes(app, services, profile, shared, metrics)
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
     return api.guarded(app)

@@ -80,6 +80,8 @@ async def take_turn(
                 seen = await with_pictures(seen, services.files, key, sees, fetched=profile.backend.fetches_files)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
             messages = [*([system(prompt)] if prompt else ()), *seen]
+            if profile.application and prompt:  # whose instructions are text from outside
+                messages[0] = replace(messages[0], unsourced=True)
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()
@@ -125,6 +127,7 @@ async def _tools(
     found = await services.mcp.discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
+    offered = offered if profile.builtin is None else profile.kept(offered)
     theirs = request.own_names
     tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]  # the caller's come first
     tools += request.own_tools

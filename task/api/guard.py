@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UPLOADS = frozenset({"/v1/files", "/transcription"})
+APPLICATION_SCHEMA = "/openai/deployments/general-purpose-agent/application-schema"
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
 DEEPEST = 100  # brackets within each other; what reads, copies or writes JSON recursively fails at a few hundred
@@ -117,7 +118,8 @@ class Guard:
             }
             await Response(status_code=204, headers=allowed)(scope, receive, send)
             return
-        if refusal is None and is_dial and not self.options.behind_core:
+        asked_by_core = self.options.request_keys and path == APPLICATION_SCHEMA  # for no user, and so without a key
+        if refusal is None and is_dial and not (self.options.behind_core or asked_by_core):
             refusal = await self._identified(scope, headers)
         if refusal is None:
             # The application sees a caller who leaves in the middle; what it answers is not sent.

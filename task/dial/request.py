@@ -27,6 +27,7 @@ from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, R
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
+from task.product.applications import ID, PROPERTIES
 from task.runs.request import RunCaller
 from task.shared.redis_store import RedisStore
 
@@ -64,7 +65,11 @@ STARTERS = (
 
 
 def configuration_schema(
-    models: Sequence[str], default_model: str, personas: Sequence[str] = (), default_persona: str = ""
+    models: Sequence[str],
+    default_model: str,
+    personas: Sequence[str] = (),
+    default_persona: str = "",
+    starters: Sequence[tuple[str, str]] = STARTERS,
 ) -> dict[str, Any]:
     """The configuration as DIAL Chat shows it: a JSON schema whose buttons are the conversation starters."""
 
@@ -72,9 +77,9 @@ def configuration_schema(
         given = {"enum": list(values), "default": default}
         return {"type": "string", "description": description, **{name: part for name, part in given.items() if part}}
 
-    starters = [  # before it is sent, the user attaches the file that it is about
+    pressed = [  # before it is sent, the user attaches the file that it is about
         button(number, title, text, submit=not text.startswith("Summarize"))
-        for number, (title, text) in enumerate(STARTERS, 1)
+        for number, (title, text) in enumerate(starters, 1)
     ]
     persona = one_of("Who answers.", personas, default_persona if default_persona in personas else "")
     properties = {
@@ -82,7 +87,7 @@ def configuration_schema(
         "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
         "permission_mode": one_of(MODES, [mode.value for mode in PermissionMode], PermissionMode.DEFAULT.value),
         **({"persona": persona} if personas else {}),
-        "starter": buttons("How would you like to start?", starters),
+        "starter": buttons("How would you like to start?", pressed),
     }
     return {"type": "object", "properties": properties}
 
@@ -134,6 +139,7 @@ class DialRequest:
 
     `options` are the model's, `headers` are those that travel on; `conversation_id` is the client's own, or empty.
     `owner` is the caller where the guard has identified it; the bucket of `api_key` is, where DIAL Core does.
+    `of_application`: it is one of an application that a user made; `properties` are those that its body brings.
     """
 
     incoming: Sequence[Incoming]
@@ -143,6 +149,8 @@ class DialRequest:
     conversation_id: str
     headers: Mapping[str, str]
     owner: str = ""
+    of_application: bool = False
+    properties: object = None
 
     @classmethod
     def parse(cls, request: Request) -> Self:
@@ -175,7 +183,9 @@ class DialRequest:
             headers["X-CONVERSATION-ID"] = conversation_id
         caller = identified(request)
         key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
-        return cls(incoming, configuration, options, key, conversation_id, headers, owner)
+        given = (custom.model_extra or {}).get("application_properties") if custom is not None else None
+        known = ID in request.headers or PROPERTIES in request.headers or given is not None
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner, known, given)
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:

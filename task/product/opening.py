@@ -18,6 +18,7 @@ from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
 from task.product import parts
+from task.product.applications import ApplicationLimits, Applications, Bounds
 from task.product.backends import BACKENDS, Backend
 from task.product.profile import Profile, Services
 from task.prompts import SYSTEM_PROMPT
@@ -107,7 +108,10 @@ def opened(
     key = settings.dial_api_key
     core_key = key.get_secret_value() if key else ""
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
-    services = Services(endpoint, session, files, listings, store, mcp, telemetry, redis, core_key, closes)
+    applications = Applications(session, endpoint, _bounds(settings))
+    services = Services(
+        endpoint, session, files, listings, store, mcp, telemetry, applications, redis, core_key, closes
+    )
     profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
@@ -127,6 +131,13 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
     )
+
+
+def _bounds(settings: Settings) -> Bounds:
+    chosen, limits = settings.applications, settings.limits
+    tools, models = (tuple(globs) if globs is not None else None for globs in (chosen.tools, chosen.models))
+    most = {name: getattr(chosen.limits, name) or getattr(limits, name) for name in ApplicationLimits.model_fields}
+    return Bounds(tools, models, ApplicationLimits(**most), chosen.from_request)
 
 
 def opened_bare(endpoint: str) -> tuple[Services, Profile]:

@@ -1,10 +1,13 @@
 """Services and Profile: what one process opens and closes once, and what one agent is."""
 
+from __future__ import annotations
+
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -18,6 +21,7 @@ from task.llm.openai import Recording, transcribed_by
 from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.permissions.decisions import PermissionMode
+from task.permissions.names import names_of
 from task.product.backends import Backend
 from task.prompts import SYSTEM_PROMPT
 from task.shared.redis_store import REPLICAS, RedisStore
@@ -30,6 +34,9 @@ from task.tools.mcp.results import MCPFailure
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadContextDocumentTool
 from task.tools.toolbox import named
+
+if TYPE_CHECKING:
+    from task.product.applications import Applications
 
 MAX_WARNINGS, MAX_NAME = 20, 64
 CONSOLE = "console"  # the door whose tools work in the folder of its process
@@ -56,6 +63,7 @@ class Services:
     store: StoreAccess
     mcp: MCPHub
     telemetry: Telemetry
+    applications: Applications
     redis: RedisStore | None = None
     core_key: str = ""
     closes: tuple[Callable[[], Awaitable[object]], ...] = ()
@@ -86,7 +94,8 @@ class Profile:
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
     offers tools. `names` are deployments, applications and toolsets that are tools by their name alone, `folders` files
     and folders in DIAL as context; `application` is the id of the application in DIAL that the profile is of, or empty:
-    it is part of every key of what is kept between requests.
+    it is part of every key of what is kept between requests. `builtin` is an expression for the names of the own and
+    the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the door's.
     """
 
     backend: Backend
@@ -110,6 +119,8 @@ class Profile:
     names: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     application: str = ""
+    builtin: str | None = None
+    starters: tuple[tuple[str, str], ...] = ()
 
     async def context_prompt(self, persona: str = "") -> ContextPrompt:
         """What the context adds to the system prompt; without `persona` with the one of the profile.
@@ -165,6 +176,11 @@ class Profile:
             return await self.backend.transcribe(deployment, recording)
         return await transcribed_by(self.backend.chat_model(deployment, caller), recording)
 
+    def kept(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
+        """Those of the agent's own tools and of the servers' that an application keeps."""
+        wanted = re.compile(self.builtin or "")
+        return [tool for tool in tools if any(map(wanted.search, names_of(tool.name)))]
+
     def continues(self, door: str) -> bool:
         """Whether a suspended run of this door has its tools here."""
         return self.local or door != CONSOLE
@@ -192,7 +208,7 @@ async def offered(
     found = await services.mcp.discover(caller, named(own))
     key = caller.api_key if caller is not None else services.core_key
     tools = [*(await available(services, profile, own, key) if key else own), *found.tools]
-    return [tool for tool in tools if profile.rules.policy.offers(tool.name)], found.issues
+    return profile.kept([tool for tool in tools if profile.rules.policy.offers(tool.name)]), found.issues
 
 
 def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:

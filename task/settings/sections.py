@@ -78,6 +78,31 @@ class DeploymentSettings(Section):
     )
 
 
+class ApplicationLimitSettings(Section):
+    """How far one run of an application made of the agent may go at most; empty: as `limits`."""
+
+    steps: int | None = setting(None, "Model requests with tools.", ge=1, le=1000)
+    run_seconds: float | None = setting(None, "Seconds.", gt=0)
+    run_tokens: int | None = setting(None, "Tokens.", ge=1)
+
+
+class ApplicationSettings(Section):
+    """What users may make of the agent in DIAL; see [The DIAL door](dial.md#agents-made-in-chat)."""
+
+    tools: Texts | None = setting(
+        None,
+        "Deployments, toolsets and own tools that applications may have, with `*` and `?`; not set: all that the "
+        "caller may use in Core.",
+    )
+    models: Texts | None = setting(None, "Models that they may have, likewise.")
+    from_request: bool = setting(
+        False,
+        "Believe properties that come with a request, as `dial:appendApplicationPropertiesHeader` and Core 0.25 send "
+        "them: only where DIAL Core alone reaches the agent's port.",
+    )
+    limits: ApplicationLimitSettings = ApplicationLimitSettings()
+
+
 class McpServerSettings(Section):
     """One MCP server whose tools the agent offers: at a `url`, or a `command` that is started in the sandbox.
 

@@ -106,6 +106,7 @@ class Settings(Section):
     http: sections.HttpSettings = sections.HttpSettings()
     limits: sections.LimitSettings = sections.LimitSettings()
     deployments: sections.DeploymentSettings = sections.DeploymentSettings()
+    applications: sections.ApplicationSettings = sections.ApplicationSettings()
     interpreter: sections.InterpreterSettings = sections.InterpreterSettings()
     rag: sections.RagSettings = sections.RagSettings()
     dial_files: sections.DialFilesSettings = sections.DialFilesSettings()

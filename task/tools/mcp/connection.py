@@ -194,7 +194,8 @@ async def identity_of(caller: Caller | None, *, forward_key: bool) -> CallIdenti
         return SERVICE
     if not forward_key:
         return CallIdentity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
-    return CallIdentity({**caller.headers, **core_headers(caller.api_key)}, await caller.principal(), own=True)
+    whose = f"{await caller.principal()}\n{caller.application}"  # whose key may list other tools than the user's
+    return CallIdentity({**caller.headers, **core_headers(caller.api_key)}, whose, own=True)
 
 
 def conversation_meta(conversation_id: str, principal: str) -> dict[str, str]:
