@@ -124,7 +124,7 @@ async def _tools(
                 tool.prepare(attached)
     taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
-    found = await services.mcp.discover(request.caller, taken)
+    found = await services.mcp.discover(request.caller, taken, choice)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
     offered = offered if profile.builtin is None else profile.kept(offered)

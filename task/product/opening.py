@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from task.approvals.approvals import ApprovalRules, Claims
 from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
+from task.core_client.channel import sign_in
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.llm.base import ModelOptions
@@ -96,7 +97,7 @@ def opened(
         store = StoreAccess(StoreOptions(**settings.store_options, redis=redis, fingerprint=fingerprint))
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
-        mcp = MCPHub(parts.mcp_specs(settings), files, redis=redis)
+        mcp = MCPHub(parts.mcp_specs(settings), files, redis=redis, sign_in=partial(sign_in, session, endpoint))
         claims, chosen = Claims(files), settings.permissions
         times = (chosen.open_minutes * 60, chosen.grant_hours * 3600)
         policy = parts.policy_of(settings)

@@ -178,6 +178,7 @@ def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
         tools,
         server.forward_key or toolset is not None,
         server.seconds,
+        toolset=quote(toolset or ""),
     )
 
 

@@ -9,6 +9,7 @@ from task.conversation.sources import Sources
 from task.core_client.models import TOOLS as TOOLS
 from task.core_client.models import Caller as Caller
 from task.core_client.models import DownloadedFile as DownloadedFile
+from task.core_client.models import SignIns as SignIns
 from task.core_client.models import Spend as Spend
 from task.core_client.models import nobody as nobody
 from task.errors import new_reference
@@ -23,7 +24,7 @@ class ToolCallParams:
     `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` sets them if they are None.
     `sources` numbers what the tool finds, for the whole answer.
     `earlier` are the messages of the conversation before the call. After `seconds` the call is stopped.
-    `reference` connects a failure of the call to its line in the log.
+    `reference` connects a failure of the call to its line in the log. `sign_ins` are those of all calls of the step.
     """
 
     tool_call: ToolCall
@@ -37,6 +38,7 @@ class ToolCallParams:
     seconds: float | None = None
     reference: str = field(default_factory=new_reference)
     earlier: Sequence[Message] = ()
+    sign_ins: SignIns = field(default_factory=SignIns)
 
     @property
     def known_caller(self) -> Caller:

@@ -21,7 +21,7 @@ from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
 from task.tools.base import Alias, BaseTool, ToolNames, split_brief
-from task.tools.models import Caller, ToolCallParams
+from task.tools.models import Caller, SignIns, ToolCallParams
 from task.tools.offload import Offloader
 
 logger = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ class _CallsOfStep:
     decided: Decided | None
     room: int
     messages: Sequence[Message]
+    sign_ins: SignIns
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ class Toolbox:
         """
         deadline = monotonic() + (math.inf if seconds is None else seconds)
         room = PENDING_CHARS // max(len(calls), 1)
-        step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages)
+        step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages, SignIns())
 
         async def answer(made: ToolCall) -> Message | Pending:
             call = self.names.resolved(made)
@@ -223,8 +224,15 @@ class Toolbox:
             params = ToolCallParams(call, stage.sink, step.choice, caller.api_key, caller.conversation_id)
             params.arguments, params.caller, params.sources = dict(arguments), caller, self.sources
             params.seconds, params.reference, params.earlier = limit, stage.reference, step.messages
+            params.sign_ins = step.sign_ins
             with tool_call(tool.name, call.id) as measured:
-                done = await _within(tool.execute(params), limit)
+                step.sign_ins.running += 1
+                try:
+                    done = await _within(tool.execute(params), limit)
+                finally:
+                    step.sign_ins.running -= 1
+                    if step.sign_ins.waiting:
+                        step.sign_ins.look()
                 message = done or tool_message(call, _STOPPED.format(call.name, round(limit, 2)), failed=True)
                 if message.failed:
                     measured.failed("tool_error" if done else "timeout")

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from cachetools import TTLCache
 from pydantic import TypeAdapter
 
 from task.core_client.files import DialFiles
+from task.core_client.models import TOOLSET, Result, SignIn, channel_of, no_access
 from task.errors import new_reference
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
@@ -21,7 +23,7 @@ from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
-from task.tools.mcp.mcp_tool import MCPTool
+from task.tools.mcp.mcp_tool import MCPTool, Open
 from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
@@ -32,7 +34,8 @@ PATIENCE = 5.0  # seconds a request waits for a list it needs
 FRESH_SECONDS = 60.0
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
-ISSUES_TITLE = "Initialization issues"
+ISSUES_TITLE, SIGN_IN_TITLE = "Initialization issues", "Sign-in"
+PAUSE_SECONDS = 600.0  # in which no dialog opens for the tools of a server to which the user did not sign in
 _LIST = TypeAdapter(list[MCPToolModel])
 Listing = tuple[list[MCPToolModel], float]  # with its age in seconds
 Fetch = Callable[[], Awaitable[Listing]]
@@ -42,7 +45,7 @@ Fetch = Callable[[], Awaitable[Listing]]
 class ServerSpec:
     """A server of the settings; `tools` lists the allowed ones, None allows all.
 
-    With `program` it is started on this machine.
+    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core.
     """
 
     name: str
@@ -53,6 +56,7 @@ class ServerSpec:
     forward_key: bool = False
     seconds: float = TOOL_SECONDS
     program: LocalProgram | None = None
+    toolset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class MCPHub:
     """The servers and their lists of tools; one for the whole process, in one event loop.
 
     A list is `fresh_seconds` old at most, or is read again in the background; a request waits `patience` seconds for a
-    list that is missing. `redis` has the lists of other processes.
+    list that is missing. `redis` has the lists of other processes. `sign_in` opens DIAL's dialog for toolsets.
     """
 
     def __init__(
@@ -96,24 +100,63 @@ class MCPHub:
         fresh_seconds: float = FRESH_SECONDS,
         patience: float = PATIENCE,
         redis: RedisStore | None = None,
+        sign_in: Open | None = None,
     ) -> None:
         self.files = files
+        self.sign_in = sign_in
         self.clock = clock
         self.fresh_seconds = fresh_seconds
         self.patience = patience
         self.redis = redis
         self._servers = [_Server(self, spec) for spec in servers]
+        self._refused: TTLCache[tuple[str, str], Result] = TTLCache(MAX_CATALOGUES, PAUSE_SECONDS, clock)
 
-    async def discover(self, caller: Caller | None = None, taken: Collection[str] = ()) -> Discovered:
+    async def discover(
+        self, caller: Caller | None = None, taken: Collection[str] = (), choice: ChoiceSink | None = None
+    ) -> Discovered:
         """The tools of all servers in a stable order, under names that are not `taken`.
 
-        Without a caller, servers that need the caller's own key are left out.
+        Without a caller, servers that need the caller's own key are left out. With a `choice`, the user may be asked
+        there to sign in to toolsets.
         """
         servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
+        locked = [
+            (server, known)
+            for server, known in zip(servers, found, strict=True)
+            if known.failure is not None and known.failure.status == 401 and server.spec.toolset
+        ]
+        if locked and caller is not None and choice is not None and self.sign_in is not None:
+            await self._signed_in(locked, caller, choice, self.sign_in)
         names = {*taken, *ALIASES}  # an alias never means the tool of another server
         tools = [tool for server, known in zip(servers, found, strict=True) for tool in server.tools(known, names)]
         return Discovered(tuple(tools), tuple(known.failure for known in found if known.failure is not None))
+
+    async def _signed_in(
+        self, locked: Sequence[tuple[_Server, _Catalogue]], caller: Caller, choice: ChoiceSink, sign_in: Open
+    ) -> None:
+        """Let the user sign in to all these toolsets in one dialog, and list the tools of those where he did."""
+        who = await caller.principal()
+        toolsets = [server.spec.toolset for server, _ in locked]
+        results: dict[str, Result] = {item: self._refused.get((who, item), "no channel") for item in toolsets}
+        wanted = [SignIn(TOOLSET, toolset) for toolset, result in results.items() if result == "no channel"]
+        if wanted and channel_of(caller):
+            stage, asked = StageProcessor.open_stage(choice, SIGN_IN_TITLE), dict[SignIn, Result]()
+            try:
+                stage.append_content("The user is asked to sign in:\n\n")
+                asked.update(await sign_in(caller, wanted))
+                stage.append_content("".join(f"- {item.target}: {result}\n" for item, result in asked.items()))
+            finally:
+                StageProcessor.close_stage_safely(stage, failed="success" not in asked.values())
+            results |= {item.target: result for item, result in asked.items()}
+            self._refused.update({(who, item.target): got for item, got in asked.items() if got != "success"})
+        await asyncio.gather(
+            *(server.ready(caller) for server, _ in locked if results[server.spec.toolset] == "success")
+        )
+        for server, known in locked:
+            if known.failure is not None and known.failure.status == 401:
+                text = no_access(results[server.spec.toolset], server.spec.name)
+                known.failure = MCPFailure(Fault.CREDENTIAL, server.spec.name, text, 401)
 
     async def tools_at(self, url: str) -> list[BaseTool]:
         """The tools of the server at `url`, which is added to the hub if it is new.
@@ -165,7 +208,15 @@ class _Server:
         for model in catalogue.tools or ():
             name = model_name(model.name, self.spec.name, taken)
             taken.add(name)
-            yield MCPTool(self._client, model, name=name, files=self._hub.files, forward_key=self.spec.forward_key)
+            yield MCPTool(
+                self._client,
+                model,
+                name=name,
+                files=self._hub.files,
+                forward_key=self.spec.forward_key,
+                toolset=self.spec.toolset,
+                sign_in=self._hub.sign_in,
+            )
 
     async def close(self) -> None:
         for catalogue in list(self._catalogues.values()):

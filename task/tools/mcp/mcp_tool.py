@@ -2,19 +2,22 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
+from task.core_client.channel import SECONDS
 from task.core_client.files import DialFiles
+from task.core_client.models import TOOLSET, Result, SignIn, channel_of, no_access
 from task.errors import ToolError
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.results import MCPFile, MCPResult
-from task.tools.models import Effect, ToolCallParams
+from task.tools.mcp.results import MCPFailure, MCPFile, MCPResult
+from task.tools.models import Caller, Effect, ToolCallParams
 
 READS = frozenset({Effect.READ, Effect.NETWORK})
 MAX_FILE_BYTES = 20 * 2**20
@@ -24,13 +27,15 @@ MAX_SOURCES = 50
 MAX_SUMMARY_CHARS = 600
 _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
+Open = Callable[[Caller, Sequence[SignIn]], Awaitable[Mapping[SignIn, Result]]]  # DIAL's dialog for these sign-ins
 
 
 class MCPTool(BaseTool):
     """A tool of an MCP server. Source: API reference, MCPTool.
 
     `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of
-    results; `forward_key` sends the caller's own key and headers to the server.
+    results; `forward_key` sends the caller's own key and headers to the server. `sign_in` opens DIAL's dialog where the
+    server, Core's `toolset`, or a service behind it asks the user to sign in.
     """
 
     def __init__(
@@ -41,6 +46,8 @@ class MCPTool(BaseTool):
         name: str | None = None,
         files: DialFiles | None = None,
         forward_key: bool = False,
+        toolset: str = "",
+        sign_in: Open | None = None,
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
@@ -49,10 +56,12 @@ class MCPTool(BaseTool):
             mcp_tool_model.description,
             mcp_tool_model.parameters,
             effects=READS if mcp_tool_model.read_only else READS | {Effect.WRITE},
-            timeout=client.timeout + REPORT_SECONDS,
+            # A call that the user has to sign in for waits for that, and is then repeated.
+            timeout=client.timeout + REPORT_SECONDS + (SECONDS + client.timeout if sign_in and forward_key else 0.0),
         )
         self._files = files
         self._forward_key = forward_key
+        self._toolset, self._sign_in = toolset, sign_in
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
@@ -62,18 +71,43 @@ class MCPTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
         identity = await identity_of(caller, forward_key=self._forward_key)
-        result = await self.client.call(
+        call = partial(
+            self.client.call,
             self.mcp_tool_model.name,
             tool_call_params.arguments or {},
             meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
             identity=identity,
         )
+        needed, result = await self._attempt(call)
+        if needed and caller is not None and self._sign_in is not None:
+            name = self._toolset or self.client.name
+            if channel_of(caller):
+                tool_call_params.stage.append_content(f"Waiting until the user has signed in to {name} in DIAL.\n\n")
+            got = await tool_call_params.sign_ins.result(needed, partial(self._sign_in, caller))
+            if got == "success":
+                needed, result = await self._attempt(call)  # once: what is still refused then is a failure
+            if needed:
+                raise ToolError(no_access(got, name))
+        if isinstance(result, MCPFailure):
+            raise result
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
         found, citations = _numbered(result, tool_call_params.sources)
         attachments, notes = await self._kept(result.files, tool_call_params.api_key, identity)
         text = "\n\n".join(filter(None, (found, "\n".join(notes)))) or "The tool gave no result."
         return Message(Role.TOOL, text, attachments=(*attachments, *citations))
+
+    async def _attempt(
+        self, call: Callable[[], Awaitable[MCPResult]]
+    ) -> tuple[tuple[SignIn, ...], MCPResult | MCPFailure]:
+        """The result, or why there is none, with what the user has to sign in to first."""
+        try:
+            result = await call()
+        except MCPFailure as failure:
+            unauthorized = failure.status == 401 and self._toolset
+            return ((SignIn(TOOLSET, self._toolset),) if unauthorized else ()), failure
+        # Only a server that is trusted with the user's key may open a dialog: the others could ask for anything.
+        return (result.sign_ins if self._forward_key else ()), result
 
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: CallIdentity

@@ -7,13 +7,15 @@ import base64
 import binascii
 import json
 import mimetypes
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from task.core_client.models import SERVICE, SignIn
 from task.errors import ToolError
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 MAX_TEXT_CHARS = 1_000_000
 MAX_TITLE_CHARS = 200
+CHALLENGE, MAX_CHALLENGES = "dial.epam.com/auth-challenge", 10
+# One of the services of an application, by its path in Core.
+_SCOPE = re.compile(r"(?!.*\.\.)[\w%.~/-]{1,300}/external_services/[\w%.~-]{1,100}", re.ASCII)
 _BETWEEN = "\n\n"
 
 
@@ -46,13 +51,14 @@ class MCPSource:
 
 @dataclass(frozen=True, slots=True)
 class MCPResult:
-    """A call's result; `structured` is JSON, or None."""
+    """A call's result; `structured` is JSON, or None. `sign_ins` are what the user has to sign in to before."""
 
     text: str
     structured: Any = None
     files: tuple[MCPFile, ...] = ()
     is_error: bool = False
     sources: tuple[MCPSource, ...] = ()
+    sign_ins: tuple[SignIn, ...] = ()
 
 
 def result_of(answer: wire.CallToolResult) -> MCPResult:
@@ -85,7 +91,15 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
     text = _BETWEEN.join(texts)
     if (more := len(text) - MAX_TEXT_CHARS) > 0:
         text = f"{text[:MAX_TEXT_CHARS]}\n\n[... {more:,} more characters were left out]"
-    return MCPResult(text, answer.structured_content, tuple(files), bool(answer.is_error), tuple(sources))
+    failed, needed = bool(answer.is_error), _challenges(answer) if answer.is_error else ()
+    return MCPResult(text, answer.structured_content, tuple(files), failed, tuple(sources), needed)
+
+
+def _challenges(answer: wire.CallToolResult) -> tuple[SignIn, ...]:
+    listed: Any = (answer.meta or {}).get(CHALLENGE)
+    found = cast("list[Any]", listed)[:MAX_CHALLENGES] if isinstance(listed, list) else []
+    scopes = [entry.get("scope") for entry in found if isinstance(entry, dict) and entry.get("method") == SERVICE]
+    return tuple(SignIn(SERVICE, scope) for scope in scopes if isinstance(scope, str) and _SCOPE.fullmatch(scope))
 
 
 def file_of(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPFile:
@@ -127,12 +141,13 @@ class Fault(StrEnum):
 
 
 class MCPFailure(ToolError):
-    """An MCP server did not answer a call; the text has advice for the model."""
+    """An MCP server did not answer a call; the text has advice for the model, `status` is that of HTTP."""
 
-    def __init__(self, fault: Fault, server: str, text: str) -> None:
+    def __init__(self, fault: Fault, server: str, text: str, status: int | None = None) -> None:
         super().__init__(text)
         self.fault = fault
         self.server = server
+        self.status = status
 
     @property
     def summary(self) -> str:
@@ -184,7 +199,7 @@ def failure_of(
         message = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
         return MCPFailure(fault, server, f"The server {server} refused the call: {message[:1000]}")
     shown = f" (status {status})" if status else ""
-    return MCPFailure(fault, server, _WORDS[fault].format(server, seconds=seconds, status=shown))
+    return MCPFailure(fault, server, _WORDS[fault].format(server, seconds=seconds, status=shown), status)
 
 
 def asked_to_stop() -> bool:
