@@ -103,6 +103,8 @@ class GeneralPurposeAgent:
             approvals = DialApprovals(profile.rules, incoming, turns)
             if direct := await approvals.direct_answer(caller.api_key):
                 choice.append_content(direct.text)
+                if direct.form is not None:
+                    choice.set_form_schema(direct.form)
                 no_tools = self._seal.no_tools(direct.text)
                 self.state = self._seal.pack(direct.state, principal) if direct.state is not None else no_tools
                 choice.set_state(self.state)

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from cachetools import TLRUCache
 
+from task.approvals.forms import EVERY, LEFT_OPEN, NOT_CHOSEN, decided
 from task.conversation.inputs import Answer, Choice, Incoming
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.state import TurnState, WaitingCall
@@ -125,10 +126,10 @@ class Approvals:
         """
         if answer is None:
             self.denials[call_id] = EXPIRED.removesuffix(".")
-        elif not answer.allowed:
+        elif not answer.allowed and answer != LEFT_OPEN:
             said = f"{DENIED}: {answer.reason}" if answer.reason else DENIED
             self.denials[call_id] = said if answer.by_user else answer.reason
-        else:
+        elif answer.allowed:
             expires = self.rules.clock() + self.rules.grant_seconds
             exact, whose = answer.grant or digest, (self.principal, self.conversation)
             self.grants.add(Grant("call", tool, *whose, expires, exact, once=True, widens=answer.always))
@@ -196,11 +197,6 @@ class RunApprovals:
         return Grants.from_list([item.data for item in stored], self.rules.clock).lasting()
 
 
-DECISION, CALLS = "decision", "calls"  # the fields of the form
-CHECKED = 4  # the button that approves the checked calls and no other
-CHECKED_TEXT = "approve the checked ones"
-BUTTONS: Mapping[int, Choice] = {1: "approve", 2: "always", 3: "deny", CHECKED: "approve"}
-NOT_CHOSEN = "the user did not approve it"
 REASON_CHARS = 1_000
 DECISION_CHARS = 20_000  # a longer text is no decision
 
@@ -224,8 +220,6 @@ _JOIN = re.compile(_AND, re.ASCII | re.IGNORECASE)
 _REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
 _SEGMENTS = re.compile(r"[\n;]")
-_EVERY = ""  # in place of a code: the clause is about every call
-_NOT_CHOSEN = Answer(False, NOT_CHOSEN, by_user=False)
 
 
 def decision_of(item: Incoming, codes: Sequence[str]) -> tuple[Answer, ...] | None:
@@ -251,22 +245,20 @@ def _may_decide(message: Message) -> bool:
 def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     """One answer for each waiting call, in the order of their `codes`; None: this decides nothing about them.
 
-    Words without a code are about every call. Calls that the reply does not name are denied. A code that is not among
-    `codes` makes the whole reply void, and so do words and buttons that contradict each other.
+    A button counts first, and leaves the calls that it is not about open. Words without a code are about every call;
+    calls that words do not name are denied. A code that is not among `codes` makes the whole reply void, and so do
+    words that decide otherwise than the button that was pressed with them.
     """
-    from_text, from_form = None, _of_form(form_value, len(codes))
-    found = _decision(text)
-    if found and codes and found.keys() <= {_EVERY, *codes}:
-        rest = found.get(_EVERY, _NOT_CHOSEN)
+    from_text, from_form, found = None, decided(form_value, codes), _decision(text)
+    if found and codes and found.keys() <= {EVERY, *codes}:
+        rest = found.get(EVERY, NOT_CHOSEN)
         from_text = tuple(found.get(code, rest) for code in codes)
-    if from_form is None:
-        return from_text
-    if text.strip().lower() in ("", CHECKED_TEXT):
-        return from_form
-    same = from_text is not None and [replace(item, reason="") for item in from_text] == [
-        replace(item, reason="") for item in from_form
-    ]
-    return from_text if same else None
+    if from_form is None or found is None:
+        return from_form or from_text
+    bare = [[replace(item, reason="") for item in items] for items in (from_form, from_text or ())]
+    if from_text is None or bare[0] != bare[1]:
+        return None
+    return tuple(said if said.by_user else pressed for pressed, said in zip(from_form, from_text, strict=True))
 
 
 def codes_in(text: str) -> tuple[str, ...] | None:
@@ -275,7 +267,7 @@ def codes_in(text: str) -> tuple[str, ...] | None:
     None: the text is not a decision.
     """
     found = _decision(text)
-    return None if found is None else tuple(code for code in found if code != _EVERY)
+    return None if found is None else tuple(code for code in found if code != EVERY)
 
 
 def typed_answer(line: str) -> Answer | None:
@@ -290,21 +282,6 @@ def typed_answer(line: str) -> Answer | None:
             return Answer(False, rest.strip().removeprefix("because ").strip())
         case _:
             return None
-
-
-def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
-    if not isinstance(value, Mapping):
-        return None
-    fields = cast("Mapping[str, Any]", value)
-    pressed = fields.get(DECISION)
-    if isinstance(pressed, bool) or not isinstance(pressed, int | float) or pressed not in BUTTONS:
-        return None
-    choice = BUTTONS[int(pressed)]
-    if pressed != CHECKED:
-        return (Answer.of(choice),) * count
-    checked = fields.get(CALLS)
-    numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
-    return tuple(Answer.of(choice) if str(number) in numbers else _NOT_CHOSEN for number in range(1, count + 1))
 
 
 def _decision(text: str) -> Mapping[str, Answer] | None:
@@ -330,6 +307,6 @@ def _decision(text: str) -> Mapping[str, Answer] | None:
                 return None
             answer = Answer.of(choice, reason)
             codes = _NAMED.findall((clause[2] or "").lower())
-            if any(found.setdefault(code, answer) != answer for code in codes or (_EVERY,)):
+            if any(found.setdefault(code, answer) != answer for code in codes or (EVERY,)):
                 return None
-    return found if _EVERY not in found or len(found) == 1 else None
+    return found if EVERY not in found or len(found) == 1 else None

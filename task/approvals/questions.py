@@ -1,28 +1,25 @@
-"""Put waiting calls to the user, as text with their cards and as a form of buttons, and list what is allowed."""
+"""Put waiting calls to the user, as text with their cards, and list what is allowed."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
-from task.approvals.approvals import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in, words_of
+from task.approvals.approvals import codes_in, words_of
+from task.approvals.forms import COMMAND
 from task.conversation.messages import Message, Role
 from task.permissions.gate import Grant, Grants
-from task.permissions.icerc import plain, words
+from task.permissions.icerc import words
 from task.tools.toolbox import Pending
 
-TITLE_CHARS = 80
 _OPENING = "**May I do th"
 # HTML that would hide what follows it
 _HIDING = re.compile(
     r"<(!--|(?:details|iframe|noscript|script|select|style|svg|template|textarea|title|xmp)\b)", re.IGNORECASE
 )
 _MOST_ENDS = 100
-_ADDRESS = re.compile(r":?//|(?<=www)\.", re.IGNORECASE)
 _CODED = re.compile(r"approve [a-z][2-9][a-z][2-9]")
 
-COMMAND = "/permissions"
 USAGE = f"`{COMMAND} revoke 1` revokes the first one, `{COMMAND} revoke all` all of them."
 NONE = "Nothing is allowed beyond the rules: you are asked each time."
 
@@ -48,11 +45,6 @@ def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float, s
 def said_in(added: Sequence[Message]) -> str:
     """What the model wrote in the messages of an answer."""
     return "\n".join(message.text() for message in added if message.role is Role.ASSISTANT and message.text())
-
-
-def label(title: str) -> str:
-    """A waiting call's title as plain text in which no chat would recognise an address."""
-    return _ADDRESS.sub(r"[\g<0>]", plain(title)[:TITLE_CHARS])
 
 
 def without_question(text: str) -> str:
@@ -88,46 +80,6 @@ def without_questions(sent: Sequence[Message]) -> list[Message]:
     return [*found, *sent[-1:]]
 
 
-def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
-    """The buttons, with a box to check for each call where there are several; typing a reply stays possible."""
-    if len(titles) == 1:
-        each, prompt = f" {codes[0]}", f"May I do this? {label(titles[0])}"
-        approving = [button(1, "Approve", f"approve{each}")]
-    else:
-        each, prompt = "", "May I do these?"
-        approving = [button(CHECKED, "Approve the checked ones", CHECKED_TEXT), button(1, "Approve all", "approve")]
-    every = "" if each else " all"
-    always = button(2, f"Always allow{every}", f"always{each}")
-    sure = "From now on this runs in this conversation without asking. /permissions revokes it."
-    always["dial:widgetOptions"]["confirmationMessage"] = sure
-    decision = buttons(prompt, [*approving, always, button(3, f"Deny{every}", f"deny{each}")])
-    if each:
-        return {"type": "object", "properties": {DECISION: decision}}
-    names = [f"{code} · {label(title)}" for title, code in zip(titles, codes, strict=True)]
-    checks = {
-        "type": "array",
-        "title": "What may run",
-        "description": "Check what may run",
-        "uniqueItems": True,
-        "items": {"$ref": "#/definitions/calls"},
-    }
-    return {
-        "type": "object",
-        "definitions": {"calls": {"enum": [str(number) for number in range(1, len(names) + 1)], "enumNames": names}},
-        "properties": {CALLS: checks, DECISION: decision},
-    }
-
-
-def buttons(description: str, choices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A row of buttons in a form; DIAL Chat knows buttons with numbers for values only."""
-    return {"type": "number", "description": description, "dial:widget": "buttons", "oneOf": list(choices)}
-
-
-def button(number: int, title: str, text: str, *, submit: bool = True) -> dict[str, Any]:
-    """A button that puts `text` into the user's message, and sends it."""
-    return {"const": number, "title": title, "dial:widgetOptions": {"populateText": text, "submit": submit}}
-
-
 def _card(item: Pending) -> str:
     because = f"\nI ask because {words(item.reason)}.\n" if item.reason else ""
     return f"{item.card.markdown()}{because}"
@@ -152,12 +104,12 @@ def _how_to_answer(pending: Sequence[Pending], codes: Sequence[str], seconds: fl
 
 def revoked(which: str, grants: Grants) -> str:
     """Revoke the grant with this number, or `all`; what was revoked, and what is still allowed."""
-    listed, number = grants.lasting(), 0 if which == "all" else int(which)
+    listed = grants.lasting()
     if not listed:
         return NONE
-    if number > len(listed):
-        return f"There is no number {number}.\n\n{listing(listed)}"
-    chosen = [listed[number - 1]] if number else listed
+    if which != "all" and not 0 < int(which) <= len(listed):
+        return f"There is no number {which}.\n\n{listing(listed)}"
+    chosen = listed if which == "all" else [listed[int(which) - 1]]
     for grant in chosen:
         while grants.revoke(grant):
             continue

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from task.approvals.approvals import EXPIRED, ApprovalRules, codes_in, decision_of, words_of
-from task.approvals.questions import form_schema, label, listing, question, revoked
+from task.approvals.forms import form_schema, label, revoked_by, revoking_form
+from task.approvals.questions import USAGE, listing, question, revoked
 from task.conversation.inputs import Incoming, new_code
 from task.conversation.messages import Message, Role, repaired
 from task.conversation.state import TurnState, WaitingCall, waits
@@ -39,10 +40,11 @@ _COMMAND = re.compile(r"\s*/permissions(?:\s+revoke\s+(all|\d{1,4}))?\s*", re.AS
 
 @dataclass(frozen=True, slots=True)
 class DirectAnswer:
-    """An answer without a model; `state` where the turn leaves one."""
+    """An answer without a model; `state` where the turn leaves one, `form` where it has buttons."""
 
     text: str
     state: TurnState | None = None
+    form: dict[str, Any] | None = None
 
 
 class DialApprovals:
@@ -68,12 +70,15 @@ class DialApprovals:
         last, rules, grants = self._incoming[-1], self._rules, self._grants
         named = codes_in(words_of(last)) or ()
         command = _COMMAND.fullmatch(last.text()) if last.role is Role.USER and not last.attachments else None
-        if command is not None:
-            text = revoked(command[1].lower(), grants) if command[1] else listing(grants.lasting())
-            return DirectAnswer(text, self.state((), (), grants.lasting()))
+        which = (command[1] or "").lower() if command is not None else None
+        if last.form_value is not None and len(self._incoming) > 1 and self._incoming[-2].text().endswith(USAGE):
+            which = revoked_by(last.form_value, len(self._granted)) or which
+        if which is not None:
+            text = revoked(which, grants) if which else listing(grants.lasting())
+            return DirectAnswer(text, self.state((), (), grants.lasting()), revoking_form(grants.lasting()))
         # An answer to a question whose state is not ours, or was not sealed for this user.
         count = 0 if self._sealed or len(self._incoming) < 2 else waits(self._incoming[-2].state)
-        if count and (decision_of(last, [""] * count) is not None or named):
+        if count and (decision_of(last, [""] * count) is not None or named or last.form_value is not None):
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
         if self.resumed is None or self.answers is None:
             before = self._before
@@ -107,7 +112,7 @@ class DialApprovals:
             _show(choice, f"{label(item.title)}{WAITING}", f"## Request arguments:\n\n{command}\n")
             self._codes.append(new_code(self._codes))
         text = question(pending, self._codes, self._rules.open_seconds, said)
-        return f"\n\n{text}" if said else text, form_schema([item.title for item in pending], self._codes)
+        return f"\n\n{text}" if said else text, form_schema(pending, self._codes)
 
     def state(
         self,

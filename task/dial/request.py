@@ -21,7 +21,7 @@ from fastapi import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from task.approvals.questions import button, buttons
+from task.approvals.forms import button, buttons
 from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
 from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
 from task.errors import InvalidRequest, TooManyRuns
@@ -57,9 +57,10 @@ class AgentConfiguration(BaseModel):
 
 
 _NOTHING_CHOSEN = AgentConfiguration()
+_ATTACHED = "Summarize the attached file."  # before it is sent, the user attaches the file
 STARTERS = (
     ("What can you do?", "Hi, what can you do?"),
-    ("Read a file", "Summarize the attached file."),
+    ("Read a file", _ATTACHED),
     ("Calculate", "What is 17.5 % of 4,380?"),
 )
 
@@ -77,9 +78,8 @@ def configuration_schema(
         given = {"enum": list(values), "default": default}
         return {"type": "string", "description": description, **{name: part for name, part in given.items() if part}}
 
-    pressed = [  # before it is sent, the user attaches the file that it is about
-        button(number, title, text, submit=not text.startswith("Summarize"))
-        for number, (title, text) in enumerate(starters, 1)
+    pressed = [
+        button(number, title, text, submit=text != _ATTACHED) for number, (title, text) in enumerate(starters, 1)
     ]
     persona = one_of("Who answers.", personas, default_persona if default_persona in personas else "")
     properties = {
@@ -87,7 +87,7 @@ def configuration_schema(
         "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
         "permission_mode": one_of(MODES, [mode.value for mode in PermissionMode], PermissionMode.DEFAULT.value),
         **({"persona": persona} if personas else {}),
-        "starter": buttons("How would you like to start?", pressed),
+        "starter": buttons(pressed),
     }
     return {"type": "object", "properties": properties}
 

@@ -19,6 +19,9 @@ from tests.support.upstream import Item, Received
 SEARCH, IMAGE = "duckduckgo_web_search", "image_generation_tool"
 
 
+pytestmark = pytest.mark.usefixtures("chat")
+
+
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpreter]:
     with running_interpreter(tmp_path_factory.mktemp("interpreter"), "--spares", "0", "--bare") as running:

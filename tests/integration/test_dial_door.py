@@ -342,10 +342,15 @@ async def test_the_configuration_offers_and_chooses_model_and_temperature(tmp_pa
         answer = await p.reader.ask("Hi")
     assert set(properties) == {"model", "temperature", "permission_mode", "starter"}
     assert MODEL in properties["model"]["enum"]
-    assert properties["starter"]["dial:widget"] == "buttons"
     assert (answer.content, p.upstream.requests[0].body["temperature"]) == ("Hello.", 0.5)
     assert answer.state is not None
     assert (answer.state.keys(), answer.state[TOOL_CALL_HISTORY_KEY]) == ({TOOL_CALL_HISTORY_KEY, "signature"}, [])
+
+
+async def test_a_starter_sends_its_own_text_in_either_chat(chat: str, tmp_path: Path) -> None:
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        answer = await p.reader.start("What can you do?")
+    assert (answer.content, p.upstream.requests[0].messages[-1]["content"]) == ("Hello.", "Hi, what can you do?")
 
 
 @pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")
@@ -394,6 +399,7 @@ async def test_a_generated_picture_reaches_a_model_that_sees_in_the_next_turn(se
     ]
 
 
+@pytest.mark.usefixtures("chat")
 @pytest.mark.parametrize("people", [5, pytest.param(50, marks=pytest.mark.system)])
 async def test_people_who_ask_at_once_get_their_own_answers(people: int, tmp_path: Path) -> None:
     def marked(received: Received) -> Reply:

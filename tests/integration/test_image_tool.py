@@ -36,6 +36,7 @@ def tool_result(p: Product) -> str:
     return p.upstream.requests[1].messages[-1]["content"]
 
 
+@pytest.mark.usefixtures("chat")
 async def test_10_a_picture_is_attached_with_its_revised_prompt_and_the_user_can_open_it(tmp_path: Path) -> None:
     turns = [wants(TOOL, prompt=PROMPT), says("Here is your cat.")]
     async with image_deployment() as images, product(*turns, tmp_path=tmp_path, models=images.models) as p:

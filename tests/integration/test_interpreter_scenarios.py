@@ -16,6 +16,7 @@ from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpr
 from tests.support.product import product
 from tests.support.upstream import Received
 
+pytestmark = pytest.mark.usefixtures("chat")
 BARS = """
 import pandas as pd, matplotlib.pyplot as plt
 totals = pd.read_csv("report.csv").groupby("Category").Sales.sum()

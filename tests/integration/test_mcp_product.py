@@ -47,6 +47,7 @@ def first_snippet(received: Received) -> Reply:
     return says(f"{found[2]} Source: {found[1]}") if found else says("The web cannot be searched right now.")
 
 
+@pytest.mark.usefixtures("chat")
 @pytest.mark.fault("mcp: a server that is stopped between two turns")
 async def test_15_16_25_the_web_is_searched_refused_stopped_and_searched_again(tmp_path: Path) -> None:
     search_first = [wants(SEARCH, query="weather in Quillhaven"), first_snippet]
@@ -96,6 +97,7 @@ async def test_25_an_agent_starts_without_its_search_server_and_finds_it_later(t
     assert with_it.content.startswith(EIFFEL[2])
 
 
+@pytest.mark.usefixtures("chat")
 @pytest.mark.fault("mcp: two agents on one server")
 async def test_21_five_at_once_get_their_own_results_and_two_agents_share_one_server(
     peer: ServerProcess, tmp_path: Path
@@ -134,6 +136,7 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: Se
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
 
 
+@pytest.mark.usefixtures("chat")
 @pytest.mark.fault("mcp: a source with Markdown, HTML, line ends or another scheme in its link")
 async def test_pages_for_the_model_are_cited_by_an_answer_that_waited_for_approval(
     peer: ServerProcess, tmp_path: Path

@@ -59,6 +59,7 @@ def settings(embedding_dir: Path) -> dict[str, Any]:
     return {"rag": {"process_dir": embedding_dir}}
 
 
+@pytest.mark.usefixtures("chat")
 async def test_08_how_to_clean_the_plate_is_found_by_search(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(PLATE), reads_the_excerpts, repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
@@ -75,6 +76,7 @@ async def test_08_how_to_clean_the_plate_is_found_by_search(tmp_path: Path, sett
     assert stage.status == "completed"
 
 
+@pytest.mark.usefixtures("chat")
 async def test_09_a_second_question_uses_the_index_and_nothing_is_invented(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -88,6 +90,7 @@ async def test_09_a_second_question_uses_the_index_and_nothing_is_invented(
     assert two.attachments == {}
 
 
+@pytest.mark.usefixtures("chat")
 async def test_19_a_table_contains_only_facts_of_the_manual(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(TABLE), says(INVENTED_TABLE), repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
@@ -97,6 +100,7 @@ async def test_19_a_table_contains_only_facts_of_the_manual(tmp_path: Path, sett
     assert rows[3] == "| grill | 230 °C (not supported by the document) |"
 
 
+@pytest.mark.usefixtures("chat")
 async def test_citations_are_attached_with_words_of_the_document(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(PLATE), reads_the_excerpts, says("In soapy water [1].")]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
@@ -121,6 +125,7 @@ async def test_a_reranker_of_the_settings_orders_the_excerpts(tmp_path: Path, se
     assert answer.stages[0].status == "completed"
 
 
+@pytest.mark.usefixtures("chat")
 async def test_two_searches_in_one_answer_number_their_sources_once_and_the_answer_carries_those_it_cites(
     tmp_path: Path,
 ) -> None:

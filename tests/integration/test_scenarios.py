@@ -12,6 +12,8 @@ from tests.support.documents import SALES, csv_bytes, manual
 from tests.support.product import product
 from tests.support.upstream import Received, cut_arguments
 
+pytestmark = pytest.mark.usefixtures("chat")
+
 
 def top_row(received: Received) -> Reply:
     """The row with the largest number in the third column for the category A, computed from the table that came."""

@@ -118,6 +118,12 @@ def buttons(schema: Mapping[str, Any] | None, version: Version) -> dict[str, tup
     return shown
 
 
+def pressed(button: str, schema: Mapping[str, Any] | None, version: Version) -> tuple[str, dict[str, Any]]:
+    """What the one button sends whose title begins so: the text and `form_value`."""
+    [sends] = [sends for title, sends in buttons(schema, version).items() if title.startswith(button)]
+    return sends
+
+
 class ChatReader:
     """One person's chat with one deployment. `messages` is what the chat keeps."""
 
@@ -167,15 +173,15 @@ class ChatReader:
         return [answer async for answer in self.watch(text, *attachments, **options)][-1]
 
     async def press(self, button: str, answer: Answer, **fields: Any) -> Answer:
-        """Press a button of the answer's form, by its title, with further fields of the form filled in."""
-        text, value = buttons(answer.form_schema, self.version)[button]
+        """Press the one button of the answer's form whose title begins so, with further fields of it filled in."""
+        text, value = pressed(button, answer.form_schema, self.version)
         return await self.ask(text, form_value={**fields, **value})
 
     async def start(self, button: str) -> Answer:
         """Press a conversation starter, by its title."""
         place = f"{self._url}/v1/deployments/{self._deployment}/configuration"
         async with self._session.get(place, headers=self._key) as response:
-            text, value = buttons(await response.json(), self.version)[button]
+            text, value = pressed(button, await response.json(), self.version)
         if self.version == "1.x":
             return await self.ask(text, form_value=value)
         self.configuration = {**(self.configuration or {}), **value}

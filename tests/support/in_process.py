@@ -20,6 +20,7 @@ from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.product import Backend, Profile, Services, opened
 from task.settings import Settings
 from task.tools.base import BaseTool
+from tests.support.chat_reader import Version, pressed
 from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock
 
@@ -103,6 +104,10 @@ class Chat:
         """Send a message and keep the answer."""
         self._add(text, form_value)
         return await self.answer()
+
+    async def press(self, button: str, asked: RecordingChoice, version: Version = "1.x") -> RecordingChoice:
+        """Press the one button under the answer whose title begins so, in this version of DIAL Chat."""
+        return await self.say(*pressed(button, asked.form_schema, version))
 
     async def answer(self) -> RecordingChoice:
         """Request an answer to the last message, and keep it."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from task.approvals.approvals import read_reply
+from task.approvals.forms import presses
 from task.conversation.messages import Message
 from task.conversation.state import waits
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
@@ -87,7 +88,9 @@ class Person:
             del messages[at : at + 2]
             return
         elif action == "reply" and waiting:
-            await self.chat.say(self._words(), dice.choice((None, None, *FORMS)))
+            codes = [code for message in messages for code in codes_of(message)]
+            buttons = [{"button": number} for number in presses(codes[-3:])]  # also of earlier questions
+            await self.chat.say(self._words(), dice.choice((None, None, *FORMS, *buttons)))
         else:
             if action == "late":
                 await self.chat.agents.clock.advance(4_000)

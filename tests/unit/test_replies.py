@@ -5,16 +5,13 @@ from typing import Any
 
 import pytest
 
-from task.approvals.approvals import CHECKED_TEXT, DECISION_CHARS, NOT_CHOSEN, codes_in, read_reply
+from task.approvals.approvals import DECISION_CHARS, codes_in, read_reply
+from task.approvals.forms import LEFT_OPEN, NOT_CHOSEN, presses
 from task.conversation.inputs import Answer, new_code
 
 ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
-YES, ALWAYS, NO, REST = (
-    Answer.of("approve"),
-    Answer.of("always"),
-    Answer.of("deny"),
-    Answer(False, NOT_CHOSEN, by_user=False),
-)
+YES, ALWAYS, NO, REST = Answer.of("approve"), Answer.of("always"), Answer.of("deny"), NOT_CHOSEN
+FIVE = ("k7f3", "p2x9", "m4q5", "b2b2", "z9z9")
 
 
 def reason(text: str) -> Answer:
@@ -141,19 +138,76 @@ def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -
         ("approve", None),
     ],
 )
-def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Answer, ...] | None) -> None:
+def test_buttons_of_older_forms_decide_by_their_numbers(value: Any, verdicts: tuple[Answer, ...] | None) -> None:
     assert read_reply("", value, TWO) == verdicts
 
 
+def pressing(choice: str, code: str, codes: tuple[str, ...] = TWO) -> dict[str, Any]:
+    """The value of the form after this button."""
+    [number] = [number for number, decides in presses(codes).items() if decides == (choice, code)]
+    return {"button": number}
+
+
+@pytest.mark.parametrize(
+    ("choice", "code", "codes", "verdicts"),
+    [
+        ("approve", "k7f3", TWO, (YES, LEFT_OPEN)),
+        ("deny", "p2x9", TWO, (LEFT_OPEN, NO)),
+        ("always", "p2x9", TWO, (LEFT_OPEN, ALWAYS)),
+        ("approve", "", FIVE, (YES,) * 5),
+        ("deny", "", FIVE, (NO,) * 5),
+    ],
+)
+def test_a_button_decides_about_its_call_whatever_the_text(
+    choice: str, code: str, codes: tuple[str, ...], verdicts: tuple[Answer, ...]
+) -> None:
+    value = pressing(choice, code, codes)
+    for text in (f"{choice} {code}", "", "Approve k7f3: shell_run ls", "Wait, what does it do?"):
+        assert read_reply(text, value, codes) == verdicts
+    assert read_reply("", {"button": float(value["button"])}, codes) == verdicts
+
+
 @pytest.mark.fault("approval: a button and a text that disagree")
-def test_words_and_buttons_must_agree() -> None:
-    assert read_reply("approve", {"decision": 1}, ONE) == (YES,)
+def test_words_that_decide_otherwise_than_the_button_make_the_reply_void() -> None:
     assert read_reply("deny because it is late", {"decision": 3}, ONE) == (reason("it is late"),)
-    assert read_reply(CHECKED_TEXT, {"decision": 4, "calls": ["1"]}, TWO) == (YES, REST)
+    assert read_reply("deny k7f3 because it is late", pressing("deny", "k7f3"), TWO) == (
+        reason("it is late"),
+        LEFT_OPEN,
+    )
+    assert read_reply("approve the checked ones", {"decision": 4, "calls": ["1"]}, TWO) == (YES, REST)
+    assert read_reply("approve the checked ones", None, TWO) is None
     assert read_reply("deny", {"decision": 1}, ONE) is None
-    assert read_reply("Wait, what does it do?", {"decision": 1}, ONE) is None
     assert read_reply("approve", {"decision": 2}, ONE) is None
-    assert read_reply(CHECKED_TEXT, None, TWO) is None
+    for text in ("deny", "deny k7f3", "approve", "approve p2x9", "always k7f3", "approve z9z9", "no, stop"):
+        assert read_reply(text, pressing("approve", "k7f3"), TWO) is None
+
+
+FORGED: list[Any] = [
+    *({"button": const} for const in (1, 0, -1, True, "1", 1e300, 10**15, None, [1], {"const": 1})),
+    *({"button": next(iter(presses((code,))))} for code in ("b2b2", "z9z9")),  # of other questions
+    {"button": next(iter(presses(FIVE)))},  # all, where it is not offered
+    {"button": str(next(iter(presses(TWO))))},
+    {"starter": next(iter(presses(TWO)))},
+    [next(iter(presses(TWO)))],
+]
+
+
+@pytest.mark.fault("approval: a button that is forged, or of another question")
+@pytest.mark.parametrize("value", FORGED, ids=map(str, range(len(FORGED))))
+def test_a_button_that_the_question_does_not_have_decides_nothing(value: Any) -> None:
+    assert read_reply("", value, TWO) is None
+    assert read_reply("approve b2b2", value, TWO) is None
+    assert read_reply("approve k7f3", value, TWO) == (YES, REST)  # the text does
+
+
+def test_every_button_of_every_question_has_a_number_of_its_own() -> None:
+    codes = list[str]()
+    for _ in range(500):
+        codes.append(new_code(codes))
+    numbers = presses(codes).keys()
+    assert len(numbers) == 3 * len(codes) + 2
+    assert all(0 < number < 2**53 for number in numbers)  # exact in JavaScript too
+    assert numbers.isdisjoint({*range(1, 10_001)})  # those of older forms and of /permissions
 
 
 def test_a_reason_is_cut_to_a_sensible_length() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from task.approvals.questions import form_schema
+from task.approvals.forms import label
 from task.llm.scripted import Reply, says, wants
 from task.permissions.icerc import ICERC, fenced
 from task.permissions.risk import assessed
@@ -43,7 +43,7 @@ async def test_nothing_the_model_leaves_open_swallows_the_card(opening: str, tmp
     if opening.startswith("<details"):
         assert shown.index("</details>") < shown.index("May I do this?")
     assert asked.form_schema is not None
-    assert "write_note" in asked.form_schema["properties"]["decision"]["description"]
+    assert "write_note" in asked.form_schema["properties"]["button"]["oneOf"][0]["title"]
 
 
 @pytest.mark.fault("gate: code, HTML or a list that the model leaves open before a question")
@@ -67,10 +67,7 @@ def test_a_card_for_a_page_has_no_second_line_in_the_models_words() -> None:
 @pytest.mark.fault("gate: an address with data in the title of a step or of a waiting call")
 @pytest.mark.parametrize("url", ["https://evil.example/p", "//evil.example/p", "www.evil.example/p"])
 def test_no_chat_can_make_a_link_of_a_waiting_calls_title(url: str) -> None:
-    for title in (url, f"![x]({url})", f"<{url}>"):
-        one, several = form_schema([title], ["k7f3"]), form_schema([title, "b"], ["k7f3", "m4q8"])
-        labels = [one["properties"]["decision"]["description"], *several["definitions"]["calls"]["enumNames"]]
-        assert [leads_to_evil(label) for label in labels] == [[], [], []]
+    assert [leads_to_evil(label(title)) for title in (url, f"![x]({url})", f"<{url}>")] == [[], [], []]
 
 
 @pytest.mark.fault("gate: a card's words or arguments with further lines that look like our own")
