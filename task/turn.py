@@ -7,7 +7,7 @@ from functools import partial
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
-from task.conversation.inputs import Answer
+from task.conversation.inputs import Answer, timed
 from task.conversation.messages import Message, Role, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
@@ -73,15 +73,13 @@ async def take_turn(
         try:
             context = await profile.context_prompt()
             tools, note = await _tools(services, profile, request, context, choice)
-            seen = request.messages
-            if any(item.attachments or isinstance(item.content, list) for item in seen):
-                facts, key = profile.backend.facts, caller.api_key
-                sees = partial(facts.accepts_images, profile.model, key) if facts else None
-                seen = await with_pictures(seen, services.files, key, sees, fetched=profile.backend.fetches_files)
-            prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
-            messages = [*([system(prompt)] if prompt else ()), *seen]
-            if profile.application and prompt:  # whose instructions are text from outside
-                messages[0] = replace(messages[0], unsourced=True)
+            seen = await _with_pictures(services, profile, request)
+            seen, today, warning = timed(seen, profile.clock(), caller.headers, profile.timezone)
+            if warning:
+                observer.warned(warning)
+            prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
+            # The instructions of an application are text from outside.
+            messages = [replace(system(prompt), unsourced=bool(profile.application)), *seen]
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()
@@ -105,6 +103,14 @@ async def take_turn(
             if item.call.name not in request.own_names:
                 count("approval", "asked")
     return outcome
+
+
+async def _with_pictures(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:
+    messages, facts, key = request.messages, profile.backend.facts, request.caller.api_key
+    if not any(item.attachments or isinstance(item.content, list) for item in messages):
+        return messages
+    sees = partial(facts.accepts_images, profile.model, key) if facts else None
+    return await with_pictures(messages, services.files, key, sees, fetched=profile.backend.fetches_files)
 
 
 async def _tools(

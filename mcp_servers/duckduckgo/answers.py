@@ -16,7 +16,9 @@ def results_content(found: Found) -> list[TextContent | ResourceLink]:
     had named it."""
     if not found.hits:
         return [_text("DuckDuckGo has no results. Try other or fewer words.")]
-    content: list[TextContent | ResourceLink] = [_text(f"{len(found.hits)} results of DuckDuckGo. {UNTRUSTED}")]
+    content: list[TextContent | ResourceLink] = [
+        _text(f"{len(found.hits)} results of DuckDuckGo{_at(found.at)}. {UNTRUSTED}")
+    ]
     for number, hit in enumerate(found.hits, 1):
         content.append(_text(f"{number}. {hit.title}\n   URL: {hit.url}\n   {hit.snippet}"))
         content.append(_source(hit.url, hit.title, hit.snippet))
@@ -25,7 +27,7 @@ def results_content(found: Found) -> list[TextContent | ResourceLink]:
 
 def results_data(found: Found) -> dict[str, Any]:
     hits = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet} for hit in found.hits]
-    return {"source": "duckduckgo.com", "untrusted": True, "results": hits}
+    return {"source": "duckduckgo.com", "untrusted": True, "at": found.at, "results": hits}
 
 
 def page_content(page: Page, start: int, max_length: int) -> list[TextContent | ResourceLink]:
@@ -40,7 +42,7 @@ def page_piece(page: Page, start: int, max_length: int) -> str:
     if start >= total > 0:
         return f"The page {page.url} has {total:,} characters; there is nothing from {start:,} on."
     end = min(start + max_length, total)
-    head = [f"Text of {page.url}" + (f" ({page.title})" if page.title else ""), UNTRUSTED, ""]
+    head = [f"Text of {page.url}" + (f" ({page.title})" if page.title else "") + _at(page.at), UNTRUSTED, ""]
     foot = ["", f"[Characters {start:,} to {end:,} of {total:,}." + _more(end, total) + _cut(page) + "]"]
     return "\n".join([*head, "<<<", page.text[start:end], ">>>", *foot])
 
@@ -49,7 +51,7 @@ def page_data(page: Page, start: int, max_length: int) -> dict[str, Any]:
     end = min(start + max_length, len(page.text))
     return {
         "url": page.url, "title": page.title, "start": start, "end": end, "total": len(page.text),
-        "cut": page.cut, "untrusted": True,
+        "cut": page.cut, "untrusted": True, "at": page.at,
     }  # fmt: skip
 
 
@@ -63,6 +65,10 @@ def _source(url: str, title: str, summary: str) -> ResourceLink:
         type="resource_link", uri=url, name=title or url, description=summary, mime_type="text/html",
         annotations=Annotations(audience=["assistant"]),
     )  # fmt: skip
+
+
+def _at(time: str) -> str:
+    return f", as of {time}" if time else ""
 
 
 def _more(end: int, total: int) -> str:

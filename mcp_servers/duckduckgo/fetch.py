@@ -12,6 +12,7 @@ from mcp_servers.duckduckgo.decoding import ACCEPTED, Unreadable, bounded
 from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_url
 from mcp_servers.duckduckgo.limits import Busy, Clock, Kept, Places, RateLimit
 from mcp_servers.duckduckgo.reading import PageReader, ReadingLimits
+from mcp_servers.duckduckgo.text import utc_now
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +33,14 @@ class FetchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page's text; `url` is where it was found after redirects, `cut` that the page was larger than we read."""
+    """A page's text; `url` is where it was found after redirects, `at` when, `cut` that the page was larger than we
+    read."""
 
     url: str
     title: str
     text: str
     cut: bool
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class PageFetcher:
             raise FetchFailed(f"The page could not be read ({type(error).__name__}). Try another source.") from error
         if not found.text:
             raise FetchFailed("The page contains no readable text; it may need a browser. Try another source.")
-        return Page(body.url, found.title, found.text, body.cut or found.cut)
+        return Page(body.url, found.title, found.text, body.cut or found.cut, utc_now())
 
     async def _body(self, url: str) -> _Body:
         client = httpx2.AsyncClient(

@@ -4,11 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_servers.duckduckgo.engine import Blocked, Drifted, Hit, Unreachable
 from mcp_servers.duckduckgo.limits import Breaker, Busy, Clock, Kept, Places, RateLimit
-from mcp_servers.duckduckgo.text import cleaned
+from mcp_servers.duckduckgo.text import cleaned, utc_now
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,10 @@ class SearchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A query's results, best first."""
+    """A query's results, best first, and when they were found."""
 
     hits: tuple[Hit, ...]
+    at: str = ""
 
 
 class WebSearch:
@@ -53,7 +54,7 @@ class WebSearch:
         if len(wanted) > LONGEST_QUERY:
             raise SearchFailed(f"The query has {len(wanted)} characters; use at most {LONGEST_QUERY}, a few key words.")
         found = await self.kept.get(wanted.casefold(), lambda: self._asked(wanted, principal))
-        return Found(found.hits[: max(1, min(max_results, MOST_RESULTS))])
+        return replace(found, hits=found.hits[: max(1, min(max_results, MOST_RESULTS))])
 
     async def _asked(self, query: str, principal: str) -> Found:
         if left := self.breaker.left():
@@ -79,7 +80,7 @@ class WebSearch:
                 "DuckDuckGo's page could not be understood, so nothing is known about this query. Tell the user that "
                 "the search needs maintenance."
             ) from error
-        return Found(tuple(Hit(cleaned(hit.title), hit.url, cleaned(hit.snippet)) for hit in hits))
+        return Found(tuple(Hit(cleaned(hit.title), hit.url, cleaned(hit.snippet)) for hit in hits), utc_now())
 
 
 def _blocked(seconds: int) -> str:

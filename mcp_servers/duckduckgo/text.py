@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from datetime import UTC, datetime
 
 MAX_PDF_PAGES = 200
 _MANY_BLANK_LINES = re.compile(r"\n{3,}")
@@ -24,6 +25,11 @@ _VISIBLE = _Visible()
 def cleaned(text: str) -> str:
     """The text without control, formatting and zero-width characters, which could hide something from its reader."""
     return _MANY_BLANK_LINES.sub("\n\n", text.replace("\r\n", "\n").translate(_VISIBLE)).strip()
+
+
+def utc_now() -> str:
+    """The time, to the minute: what the web says holds at that time."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def page_text(body: bytes, kind: str, charset: str | None) -> tuple[str, str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
 from task.conversation.messages import (
     NOT_APPROVED,
@@ -143,6 +146,45 @@ def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
         if name.lower() in ("traceparent", "tracestate")
         or (name.lower().startswith("x-") and not name.lower().startswith(_OURS))
     }
+
+
+# What changes once a day ends the part of a prompt that providers keep; what changes with each message comes last.
+TODAY = "Today is {day} in the time zone {zone}. The time of day stands behind the newest message."
+TIME_OF_DAY = "[Note from the system, not from the user: it is {time}.]"
+_TIMES = re.compile(
+    r"(?:\A|\n\n)Today is [^.\n]++\. The time of day stands behind the newest message\."
+    r"|\n{0,2}\[Note from the system, not from the user: it is [^\]\n]++\]\Z"
+)
+_ZONE = re.compile(r"[A-Z][A-Za-z0-9_+-]{0,31}(?:/[A-Za-z0-9_+-]{1,31}){0,2}")
+NO_ZONE = "X-Timezone had no effect: it does not name a time zone"
+
+
+def timed(
+    messages: Sequence[Message], now: float, headers: Mapping[str, str], zone: str
+) -> tuple[list[Message], str, str]:
+    """The messages with the time of day behind the user's newest one, the date for the prompt before them, and a
+    warning where the header `X-Timezone` does not name the zone; without one it is `zone`. `now` is Unix time."""
+    named = next((value for name, value in headers.items() if name.lower() == "x-timezone"), "")
+    chosen, warning = None, NO_ZONE if named else ""
+    if _ZONE.fullmatch(named):
+        with suppress(KeyError, ValueError, OSError):  # there is none, or a folder of zones
+            chosen, warning = ZoneInfo(named), ""
+    there, result = datetime.fromtimestamp(now, chosen or ZoneInfo(zone)), list(messages)
+    today = TODAY.format(day=f"{there:%A}, {there.day} {there:%B %Y}", zone=there.tzinfo)
+    for place in reversed(range(len(result))):
+        if result[place].role is Role.USER:
+            # Not in a message of its own: some models refuse two of the user's in a row.
+            content, note = result[place].content or "", TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}")
+            part = {"type": "text", "text": note}
+            content = [*content, part] if isinstance(content, list) else f"{content}\n\n{note}"
+            result[place] = replace(result[place], content=content)
+            break
+    return result, today, warning
+
+
+def without_time(text: str) -> str:
+    """A prompt or a message without the date and the time."""
+    return _TIMES.sub("", text)
 
 
 Choice = Literal["approve", "always", "deny"]

@@ -131,6 +131,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         history_length=settings.history.max_length,
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
+        timezone=settings.timezone,
     )
 
 

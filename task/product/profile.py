@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
@@ -92,10 +93,11 @@ class Profile:
     the agent's own in their stable order; `workspace_tools` finds those of the folder that the caller may use, and
     `local` says that it is the folder of this process. `history_tokens` and `history_length` limit the conversation
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
-    offers tools. `names` are deployments, applications and toolsets that are tools by their name alone, `folders` files
-    and folders in DIAL as context; `application` is the id of the application in DIAL that the profile is of, or empty:
-    it is part of every key of what is kept between requests. `builtin` is an expression for the names of the own and
-    the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the door's.
+    offers tools; `timezone` is that of callers who name none, `clock` gives Unix time. `names` are deployments,
+    applications and toolsets that are tools by their name alone, `folders` files and folders in DIAL as context;
+    `application` is the id of the application in DIAL that the profile is of, or empty: it is part of every key of what
+    is kept between requests. `builtin` is an expression for the names of the own and the servers' tools that it keeps,
+    None for all; `starters` are titles and texts in place of the door's.
     """
 
     backend: Backend
@@ -116,6 +118,8 @@ class Profile:
     link_hosts: tuple[str, ...] = ()
     painter: str = "off"
     aliases: Sequence[Alias] = ()
+    timezone: str = "UTC"
+    clock: Callable[[], float] = time.time
     names: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     application: str = ""

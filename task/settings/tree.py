@@ -16,6 +16,7 @@ from task.settings.values import (
     RedisUrl,
     Section,
     Texts,
+    TimeZone,
     bare,
     setting,
 )
@@ -90,6 +91,7 @@ class Settings(Section):
     )
     temperature: float | None = setting(None, "Temperature of the model; empty: its own.", ge=0, le=2)
     system_prompt: str | None = setting(None, "System prompt in place of the product's own.")
+    timezone: TimeZone = setting("UTC", "Time zone of callers whose client names none in `X-Timezone`.")
     tool_paths: Texts = setting([], "Further tools: `package.module:attribute` or `.py` files, with commas.")
     state_secret: SecretStr | None = setting(None, "Signs hidden state, on every replica the same; empty: made once.")
     errors_in_stream: bool = setting(False, "For Core 0.25 and older: report mistakes of callers inside the stream.")

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -80,9 +81,17 @@ def _mapping(value: Any) -> Any:
     return {name.strip(): item.strip() for name, _, item in pairs}
 
 
+def _zone(text: str) -> str:
+    try:
+        return ZoneInfo(text).key
+    except (KeyError, ValueError, OSError):  # there is none, or a folder of zones
+        raise ValueError("it must be the name of a time zone, such as Europe/Berlin") from None
+
+
 Listed = BeforeValidator(_list)  # text with commas, or JSON
 AsJson = BeforeValidator(_json)
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
+TimeZone = Annotated[str, AfterValidator(_zone)]
 Texts = Annotated[list[str], Listed]
 Beginning = Annotated[str, Field(pattern=r"\S")]  # how commands begin
 Beginnings = Annotated[list[Beginning], Listed]

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from task.conversation.inputs import without_time
 from task.llm.scripted import says
 from tests.support.dapr import DaprPeer, answer, dapr_process, scripted_peer
 from tests.support.http_api import Api, http_api, said
@@ -61,7 +62,7 @@ async def test_marked_personal_data_never_reaches_model_or_caller(process: Proce
     assert [text if isinstance(text, str) else text["message"]["content"] for text in texts] == [
         "Write to &lt;EMAIL_ADDRESS>.", "Write to &lt;EMAIL_ADDRESS>.", "Write to c@d.de.",
     ]  # fmt: skip
-    assert [prompt[-1]["content"] for prompt in seen.prompts] == ["I am <EMAIL_ADDRESS>."] * 3
+    assert [without_time(prompt[-1]["content"]) for prompt in seen.prompts] == ["I am <EMAIL_ADDRESS>."] * 3
 
 
 async def test_a_marked_message_stays_marked_in_its_session(process: Process, tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ async def test_a_marked_message_of_responses_is_scrubbed_too(process: Process, t
     plain = {"role": "assistant", "content": "e@f.de"}
     async with agent(process, tmp_path) as (api, peer):
         await api.post("/v1/responses", {"input": [system, MARKED, call, result, plain, said("And now?")]})
-        prompt = [message["content"] for message in (await peer.seen()).prompts[0]]
+        prompt = [without_time(message["content"]) for message in (await peer.seen()).prompts[0]]
         [trace] = (await api.get("/traces")).json["traces"]
     assert prompt[-5:] == ["I am <EMAIL_ADDRESS>.", "", "<EMAIL_ADDRESS>", "e@f.de", "And now?"]
     assert trace["warnings"] == ["scrub_pii had no effect on the system prompt"]
@@ -101,7 +102,7 @@ async def test_a_marked_message_of_dial_is_scrubbed_too(process: Process, tmp_pa
         ):
             answered = (await response.json())["choices"][0]["message"]["content"]
         assert answered == "Write to &lt;EMAIL_ADDRESS>."
-        assert (await peer.seen()).prompts[0][-1]["content"] == "I am <EMAIL_ADDRESS>."
+        assert without_time((await peer.seen()).prompts[0][-1]["content"]) == "I am <EMAIL_ADDRESS>."
 
 
 @pytest.mark.fault("dapr: scrub_pii for a provider that cannot")
@@ -130,7 +131,7 @@ async def test_a_conversation_above_the_limit_is_cut_and_stays_marked(process: P
         reply = await api.call("POST", "/v1/chat/completions", data=body, headers=headers)
         (prompt,) = (await peer.seen()).prompts
     assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "Hello from the peer.")
-    assert prompt[-1]["content"] == "And now?"
+    assert without_time(prompt[-1]["content"]) == "And now?"
     assert 2 < len(prompt) < len(turns), "the system prompt, what still fits, and the question"
     assert "<EMAIL_ADDRESS>" in str(prompt)
     assert "a@b.de" not in str(prompt), "nor in the note on what was left out"

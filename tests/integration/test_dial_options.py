@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from task.app import OWNER
+from task.conversation.inputs import NO_ZONE
 from task.llm.scripted import says, wants
 from task.store.trace_records import Trace
 from tests.support.product import DEPLOYMENT, Product, product
@@ -95,3 +96,20 @@ async def test_a_choice_of_our_own_tools_holds_for_the_first_step_and_of_others_
     text = "tool_choice names 'calculater', which is no tool of yours or of the agent's."
     assert (status, answer["error"]["message"]) == (400, text)
     assert answer["error"]["display_message"].startswith(text)
+
+
+@pytest.mark.fault("request: a time zone that does not exist, is a path, very long, or full of control characters")
+@pytest.mark.parametrize(
+    ("zone", "shown", "warnings"),
+    [("Asia/Tokyo", "Asia/Tokyo", ()), ("../../etc/passwd", "Europe/Berlin", (NO_ZONE,)), ("", "Europe/Berlin", ())],
+)
+async def test_the_prompt_names_the_zone_of_the_chat_else_that_of_the_settings(
+    zone: str, shown: str, warnings: tuple[str, ...], tmp_path: Path
+) -> None:
+    async with product(says("Hi."), tmp_path=tmp_path, timezone="Europe/Berlin") as p:
+        p.reader.headers["X-Timezone"] = zone
+        await p.reader.ask("Hello")
+        prompt = p.upstream.requests[0].body["messages"][0]["content"]
+    assert f"in the time zone {shown}." in prompt
+    [trace] = await traces_of(tmp_path)
+    assert trace.warnings == warnings

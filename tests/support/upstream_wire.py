@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from task.conversation.inputs import without_time
 from task.llm.base import ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from task.llm.scripted import Pause, Reply
 
@@ -24,7 +25,7 @@ Part = bytes | Pause | Reset | Hang
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request as it arrived; header names are lower case."""
+    """One request as it arrived; header names are lower case, `messages` are without the date and the time of day."""
 
     path: str
     query: Mapping[str, str]
@@ -33,7 +34,7 @@ class Received:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        return self.body["messages"]
+        return timeless(self.body["messages"])
 
     @property
     def tools(self) -> list[str]:
@@ -42,6 +43,18 @@ class Received:
     @property
     def last(self) -> dict[str, Any]:
         return self.messages[-1]
+
+
+def timeless(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages without the date and the time, so that what a test expects of them is the same at any time."""
+
+    def plain(content: Any) -> Any:
+        if isinstance(content, list):
+            parts = [{**part, "text": without_time(part["text"])} if "text" in part else part for part in content]
+            return [part for part in parts if part.get("text", True)]
+        return without_time(content) if isinstance(content, str) else content
+
+    return [{**item, "content": plain(item["content"])} if "content" in item else {**item} for item in messages]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from task.conversation.inputs import without_time
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.base import (
@@ -81,7 +82,11 @@ class SmallModel:
                 yield Waiting(f"Waiting for the local model: {self._requests - 1} ahead of this request")
             async with self._serving:
                 usable = () if options.tool_choice == "none" else offered(tools)
-                async with aclosing(_Request(self, messages, usable, options).deltas()) as deltas:
+                plain = [  # every token of these is one of few that a small model reads, and reads slowly
+                    replace(item, content=without_time(item.text())) if item.role in (Role.SYSTEM, Role.USER) else item
+                    for item in messages
+                ]
+                async with aclosing(_Request(self, plain, usable, options).deltas()) as deltas:
                     async for delta in deltas:
                         yield delta
         finally:

@@ -22,6 +22,11 @@ _REFERENCE = re.compile(r"reference:? ([0-9a-f]{8})\b")
 _STORED = re.compile(r"All of it is in (\S+\.txt):")
 _LONG = re.compile(r"=+(?:\\n=+)*")  # what the long report consists of, in JSON
 _PLACE = re.compile(r"\$(\w+)")
+_TODAY = re.compile(r"Today is [^.]+\. The time of day stands behind the newest message\.")
+_TIME_OF_DAY = re.compile(
+    r"(?:(?:\\n){1,2}|, \{\"type\": \"text\", \"text\": \")"
+    r"\[Note from the system, not from the user: it is \d\d:\d\d, UTC[+-]\d{4}\.\]"
+)
 _DECISION = re.compile(r"(approve|deny|always)\b")
 
 
@@ -67,6 +72,21 @@ def stored(requests: Sequence[Received]) -> dict[str, str]:
     """The place of a result that was too long for the model."""
     text = json.dumps([request.messages for request in requests])
     return {"stored": found[1]} if (found := _STORED.search(text)) is not None else {}
+
+
+def up_to_the_time(request: Received) -> str:
+    """What is sent before the time of day, which stands once, behind the user's newest message; the date may change."""
+    text = _TODAY.sub("Today", json.dumps(request.body["messages"]))
+    before, *rest = _TIME_OF_DAY.split(text)
+    assert len(rest) == 1, "the time of day stands in the newest turn only"
+    assert before.startswith('[{"role": "system"'), "the date is part of the system prompt"
+    assert "Today" in before.partition('"}, {"role": "user"')[0], "the date is part of the system prompt"
+    return before
+
+
+def continues(request: Received, earlier: Received) -> bool:
+    """Whether a request begins, byte for byte, with an earlier one up to its user's message: what providers keep."""
+    return _TODAY.sub("Today", json.dumps(request.body["messages"])).startswith(up_to_the_time(earlier))
 
 
 def canonical(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.contract.matrix.backends import MODEL, Backend, Peer
 from tests.contract.matrix.cells import RENAMING
 from tests.contract.matrix.coding import CodingDoor, coding_product
 from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Door, StreamingDoor
-from tests.contract.matrix.projection import documented_names, expected, projected, stored
+from tests.contract.matrix.projection import continues, documented_names, expected, projected, stored
 from tests.contract.matrix.terminal import ConsoleDoor, console_process
 from tests.support.agent import agent_process
 from tests.support.balancer import balancer
@@ -23,6 +24,7 @@ from tests.support.core import API_KEY, RunningCore, local_core
 from tests.support.ports import free_port
 from tests.support.product import DEPLOYMENT, core_config
 from tests.support.scripts import Conversation
+from tests.support.upstream import Received
 
 FOLDER = Path(__file__).parent
 REPLICAS = 2  # of a balanced row
@@ -52,7 +54,7 @@ class Row:
         """Each turn's projection."""
         await self.backend.reset(self.peer)
         places, turns = dict[str, str](), list[dict[str, Any]]()
-        person, seen = await OPENED[door](self), 0
+        person, seen, sent = await OPENED[door](self), 0, list[Received]()
         for turn in conversation.turns:
             for item in turn.attachments:
                 content = (FOLDER / item["file"]).read_bytes()
@@ -64,9 +66,11 @@ class Row:
             outcome = await person.say(text)
             requests = (await self.backend.requests(self.peer))[seen:]
             seen += len(requests)
+            sent += requests
             places |= stored(requests)
             turns.append(projected(outcome, requests, places))
             places |= {f"CODE_{number}": code for number, code in enumerate(outcome.codes, 1)}
+        assert all(continues(later, earlier) for earlier, later in pairwise(sent))
         return turns
 
     @property
