@@ -40,7 +40,7 @@ def presses(codes: Sequence[str]) -> dict[int, tuple[Choice, str]]:
 
 def decided(form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     """One answer for each call with these codes; None: the form's value has no button of their question."""
-    if found := presses(codes).get(_number(form_value, BUTTON)):
+    if (number := _number(form_value, BUTTON)) and (found := presses(codes).get(number)):
         choice, about = found
         return tuple(Answer.of(choice) if about in (EVERY, code) else LEFT_OPEN for code in codes)
     pressed = _number(form_value, DECISION)

@@ -145,6 +145,7 @@ async def test_without_a_core_the_keys_owner_is_the_identity_and_tools_are_remem
     ]
 
 
+@pytest.mark.usefixtures("chat")
 async def test_the_first_word_needs_no_further_one(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),

@@ -28,6 +28,7 @@ async def extraction(p: Product, name: str, content: bytes, content_type: str) -
     return p.upstream.requests[-1].messages[-1]["content"], answer.stages[0].content
 
 
+@pytest.mark.usefixtures("chat")
 async def test_07_a_page_of_html_gives_its_text_and_no_script(tmp_path: Path) -> None:
     async with product(reads_the_file, says("A heading and a paragraph."), tmp_path=tmp_path) as p:
         text, stage = await extraction(p, "test.html", SCENARIO_7.encode(), "text/html")

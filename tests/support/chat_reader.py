@@ -7,7 +7,7 @@ client channel and the browser's time zone.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import aiohttp
 
+from tests.support.core_more import Chat, chat_channel
+
 Version = Literal["0.x", "1.x"]
-CHANNEL = "X-DIAL-CLIENT-CHANNEL-ID"
 TIMEZONE = "Europe/Vienna"
 
 
@@ -188,33 +189,12 @@ class ChatReader:
         return await self.ask(text)
 
     @asynccontextmanager
-    async def channel(self, decide: Callable[[str, Any], str | None]) -> AsyncGenerator[list[dict[str, Any]]]:
-        """Chat 1.x's client channel, whose id goes with each completion; inside, what was requested on it.
-
-        `decide` gives the result of a request, by its method and parameters; None: the user leaves the dialog open.
-        """
-        place, requested = f"{self._url}/v1/ops/client-channel", list[dict[str, Any]]()
-        async with self._session.post(f"{place}/subscribe", headers=self._key) as stream:
-            self.headers[CHANNEL] = stream.headers[CHANNEL]
-            headers = {**self._key, CHANNEL: self.headers[CHANNEL]}
-
-            async def answer() -> None:
-                async for line in stream.content:
-                    found = json.loads(line[5:]) if line.startswith(b"data:") else []
-                    for item in found if isinstance(found, list) else [found]:
-                        requested.append(item)
-                        if (result := decide(item["method"], item["params"])) is not None:
-                            report = {"id": item["id"], "result": result}
-                            (await self._session.post(f"{place}/report", json=report, headers=headers)).release()
-
-            answering = asyncio.create_task(answer())
-            try:
-                yield requested
-            finally:
-                answering.cancel()
-                await asyncio.wait({answering})
-                (await self._session.post(f"{place}/unsubscribe", headers=headers)).release()
-                del self.headers[CHANNEL]
+    async def channel(self, answer: Callable[[Any], Awaitable[str | None]]) -> AsyncGenerator[Chat]:
+        """Chat 1.x's client channel, whose id goes with each completion; `answer` as in `chat_channel`."""
+        async with chat_channel(self._url, self._key["Api-Key"], answer) as chat:
+            self.headers |= chat.headers
+            yield chat
+            self.headers = {name: value for name, value in self.headers.items() if name not in chat.headers}
 
     async def again(self) -> Answer:
         """Regenerate the last answer, as the chat's button does: the same messages, without that answer."""
