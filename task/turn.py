@@ -73,10 +73,10 @@ async def take_turn(
         try:
             context = await profile.context_prompt()
             tools, note = await _tools(services, profile, request, context, choice)
-            seen = await _with_pictures(services, profile, request)
-            seen, today, warning = timed(seen, profile.clock(), caller.headers, profile.timezone)
-            if warning:
-                observer.warned(warning)
+            seen = request.messages
+            if any(item.attachments or isinstance(item.content, list) for item in seen):
+                seen = await _with_pictures(services, profile, request)
+            seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
             # The instructions of an application are text from outside.
             messages = [replace(system(prompt), unsourced=bool(profile.application)), *seen]
@@ -106,11 +106,9 @@ async def take_turn(
 
 
 async def _with_pictures(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:
-    messages, facts, key = request.messages, profile.backend.facts, request.caller.api_key
-    if not any(item.attachments or isinstance(item.content, list) for item in messages):
-        return messages
+    facts, key = profile.backend.facts, request.caller.api_key
     sees = partial(facts.accepts_images, profile.model, key) if facts else None
-    return await with_pictures(messages, services.files, key, sees, fetched=profile.backend.fetches_files)
+    return await with_pictures(request.messages, services.files, key, sees, fetched=profile.backend.fetches_files)
 
 
 async def _tools(

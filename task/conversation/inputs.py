@@ -160,15 +160,19 @@ NO_ZONE = "X-Timezone had no effect: it does not name a time zone"
 
 
 def timed(
-    messages: Sequence[Message], now: float, headers: Mapping[str, str], zone: str
-) -> tuple[list[Message], str, str]:
-    """The messages with the time of day behind the user's newest one, the date for the prompt before them, and a
-    warning where the header `X-Timezone` does not name the zone; without one it is `zone`. `now` is Unix time."""
-    named = next((value for name, value in headers.items() if name.lower() == "x-timezone"), "")
-    chosen, warning = None, NO_ZONE if named else ""
+    messages: Sequence[Message], now: float, headers: Mapping[str, str], zone: str, warn: Callable[[str], object]
+) -> tuple[list[Message], str]:
+    """The messages with the time of day behind the user's newest one, and the date for the prompt before them.
+
+    `now` is Unix time. The zone is that of the header `X-Timezone`, else `zone`; where the header names none, `warn`
+    is called.
+    """
+    named, chosen = next((value for name, value in headers.items() if name.lower() == "x-timezone"), ""), None
     if _ZONE.fullmatch(named):
         with suppress(KeyError, ValueError, OSError):  # there is none, or a folder of zones
-            chosen, warning = ZoneInfo(named), ""
+            chosen = ZoneInfo(named)
+    if named and chosen is None:
+        warn(NO_ZONE)
     there, result = datetime.fromtimestamp(now, chosen or ZoneInfo(zone)), list(messages)
     today = TODAY.format(day=f"{there:%A}, {there.day} {there:%B %Y}", zone=there.tzinfo)
     for place in reversed(range(len(result))):
@@ -179,7 +183,7 @@ def timed(
             content = [*content, part] if isinstance(content, list) else f"{content}\n\n{note}"
             result[place] = replace(result[place], content=content)
             break
-    return result, today, warning
+    return result, today
 
 
 def without_time(text: str) -> str:

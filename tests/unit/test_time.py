@@ -14,8 +14,9 @@ MIDNIGHT = NOON + 16 * 3600  # in UTC
 
 def noted(now: float, headers: dict[str, str], zone: str = "UTC") -> tuple[str, str, str]:
     """The date, the time behind a message without a text, and the warning."""
-    [message], today, warning = timed([user("")], now, headers, zone)
-    return today, message.text().strip(), warning
+    warnings = list[str]()
+    [message], today = timed([user("")], now, headers, zone, warnings.append)
+    return today, message.text().strip(), "".join(warnings)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_only_the_users_newest_message_has_the_time_behind_its_text_and_its_file
         ([user(parts)], [user([*parts, {"type": "text", "text": NOW}])]),
         ([system("Greet me.")], [system("Greet me.")]),
     ]:
-        assert timed(before, NOON, {}, "UTC")[0] == after
+        assert timed(before, NOON, {}, "UTC", print)[0] == after
 
 
 def test_a_small_model_reads_its_prompts_without_the_date_and_the_time() -> None:
