@@ -26,6 +26,7 @@ from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.declare import ClientToolsGate
+from task.tools.dial_files.tools import folder_tools
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import WorkspaceTool
@@ -122,11 +123,16 @@ async def _tools(
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
         own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
     policy = profile.rules.policy
-    if attached := [file for item in request.messages if item.role is Role.USER for file in item.attachments]:
+    attached = [file for item in request.messages if item.role is Role.USER for file in item.attachments]
+    if attached:
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
-    taken = named(own)
+    taken, listing = named(own), ""
+    if folders := [*profile.folders, *(file.url or "" for file in attached if file.is_folder)]:
+        readers, listing = await folder_tools(services.files, folders, key)
+        own = [*own, *(tool for tool in readers if tool.name not in taken)]
+        taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     found = await services.mcp.discover(request.caller, taken, choice)
     found.show(choice)
@@ -138,7 +144,7 @@ async def _tools(
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
-    return tools, found.note()
+    return tools, listing + found.note()
 
 
 async def _looped(

@@ -123,7 +123,7 @@ class DialFiles:
                         break
             if too_large:
                 raise ToolError(f"The file is larger than {max_size:,} bytes, which is the most that can be read here.")
-            etag = _unquoted(answer.headers.get("etag"))
+            etag = unquoted(answer.headers.get("etag"))
             return DownloadedFile(answer.filename, bytes(content), answer.content_type, etag)
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
@@ -132,7 +132,7 @@ class DialFiles:
         async with self.client(api_key, shortened(relative)) as client:
             found = await client.files.get_metadata(relative)
             name = found.name or unquote(PurePosixPath(relative).name)
-            return FileInfo(found.url, name, found.content_length, found.content_type, _unquoted(found.etag))
+            return FileInfo(found.url, name, found.content_length, found.content_type, unquoted(found.etag))
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
         """Store a new file under a unique name that keeps `name` readable; returns its relative URL.
@@ -283,7 +283,8 @@ def _explanation(error: BaseException, subject: str) -> str:
     return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
 
 
-def _unquoted(etag: str | None) -> str | None:
+def unquoted(etag: str | None) -> str | None:
+    """An ETag as Core compares it."""
     return etag.strip('"') if etag else None
 
 

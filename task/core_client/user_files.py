@@ -9,7 +9,7 @@ from time import time_ns
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode
 
-from task.core_client.files import DialFiles, FileInfo, folder_of, shortened
+from task.core_client.files import DialFiles, FileInfo, folder_of, shortened, unquoted
 from task.errors import ToolError
 
 KEPT = ".undo/"  # in the user's own folder: what was replaced or deleted, the oldest first
@@ -87,14 +87,16 @@ class UserFiles:
         found = await self.files.get_json(f"metadata/{url}", self.key, shortened(self.path(url)), {})
         return _described(found) if found else None
 
-    async def write(self, url: str, content: bytes, kind: str, etag: str | None) -> str:
+    async def write(self, url: str, content: bytes, kind: str, etag: str | None) -> str | None:
         """Replace the version of a file that has this ETag, or make it if None is given; returns the new ETag."""
         async with self.files.client(self.key, shortened(self.path(url))) as client:
             file = unquote(url.rpartition("/")[2]), content, kind
-            return _etag((await client.files.upload(url, file, etag, None if etag else "*")).etag)
+            return unquoted((await client.files.upload(url, file, etag, None if etag else "*")).etag)
 
     async def move(self, source: str, destination: str) -> None:
         """Move a file to where there is none."""
+        if await self.find(destination) is not None:
+            raise ToolError(f"There is a file {shortened(self.path(destination))} already. Choose another name.")
         async with self.files.client(self.key, shortened(self.path(source))) as client:
             await client.files.move_to(source, destination)
 
@@ -116,8 +118,4 @@ class UserFiles:
 
 def _described(item: Mapping[str, Any]) -> FileInfo:
     size, kind = item.get("contentLength"), item.get("contentType")
-    return FileInfo(item["url"], item.get("name") or "", size, kind, _etag(item.get("etag")))
-
-
-def _etag(etag: str | None) -> str:
-    return (etag or "").strip('"')
+    return FileInfo(item["url"], item.get("name") or "", size, kind, unquoted(item.get("etag")))

@@ -16,6 +16,7 @@ from cachetools import TTLCache
 
 from task.core_client.files import DialFiles, FileInfo
 from task.core_client.models import Caller, DownloadedFile
+from task.core_client.user_files import UserFiles
 from task.documents import extract
 from task.documents.model import Extraction, packed, unpacked
 from task.documents.pool import ReaderPool
@@ -118,6 +119,13 @@ class Readings:
             if key is None and (stored := await self.get(f"access:{access}")):
                 key = stored.decode("ascii", "replace")
         return Found(url, info, caller.api_key, principal, access, key)
+
+    async def below(self, folder: str, caller: Caller, most: int) -> tuple[list[str], bool]:
+        """The URLs of up to `most` documents below a folder, and whether there may be more."""
+        user = UserFiles(self._files, caller.api_key, "")
+        found, more = await user.listing(user.url(folder, folder=True), 10 * most, recursive=True)
+        documents = [info.url for info in found if extract.is_readable(info.name, info.content_type)]
+        return documents[:most], more or len(documents) > most
 
     async def read(self, found: Found) -> tuple[str, Extraction]:
         """The key of the file's content, however the file is called, and its text.

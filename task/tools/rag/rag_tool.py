@@ -34,6 +34,7 @@ from task.tools.toolbox import request_arguments
 
 SECONDS = 900.0
 MAX_FILES = 10
+MAX_BELOW = 50  # documents of a folder
 _DESCRIPTION = (
     "Answer a question from long documents attached to the conversation: searches them by meaning and words, and "
     "returns an answer with numbered sources. Best for finding a fact or passage; says so when the documents do not "
@@ -179,7 +180,7 @@ class RagTool(BaseTool):
                 request=text("The search query or question, complete in itself"),
                 file_url=text(
                     "The URL of the file to search in, as it stands in the attachments; several files: their URLs with "
-                    "spaces between them"
+                    "spaces between them. A folder's URL, which ends in a slash, stands for all documents below it"
                 ),
             ),
             origin=Origin.MADE,  # a model writes the results; they are not copied from outside
@@ -198,7 +199,8 @@ class RagTool(BaseTool):
     def prepare(self, attached: Sequence[Attachment]) -> None:
         """Start what a search needs, so that it is there when the model calls it."""
         running = self._starting is not None and not self._starting.done()
-        if not running and any(is_readable(item.url or item.title or "", item.type) for item in attached):
+        readable = (is_readable(item.url or item.title or "", item.type) or item.is_folder for item in attached)
+        if not running and any(readable):
 
             def load_libraries() -> None:  # that splitting, indexing and searching import where they are first used
                 import numpy as np
@@ -228,17 +230,18 @@ class RagTool(BaseTool):
         report = StageReport(params.stage)
         report.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
         caller = params.known_caller
-        opened = await together(self._shelf.open(url, caller) for url in urls)
+        opened, left_out = await self._opened(urls, caller)
         readable = [item for item in opened if item.document.chunks]
         if not readable:
-            return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
-        report.without_text(_notes([item for item in opened if not item.document.chunks]))
+            notes = ". ".join([*_notes(opened), *left_out])
+            return report.ended(f"There is no text to search in. {notes}. Tell the user.")
+        report.without_text([*_notes([item for item in opened if not item.document.chunks]), *left_out])
         found = [
             replace(item, number=params.sources.number((readable[item.document].url, item.where, item.source)))
             for item in await self._found(question, readable, caller, report)
         ]
         report.write("\n## Generating response\n\n")
-        deployment, notes = self._deployment, _notes(opened)
+        deployment, notes = self._deployment, [*_notes(opened), *left_out]
         try:
             model, messages = self._model(deployment, caller), request(question, found)
             said = await asked(model, messages, lambda usage: caller.spend(usage, deployment), report.write)
@@ -252,6 +255,25 @@ class RagTool(BaseTool):
             text = for_the_model(answer, notes)
         cited = (_citation(passage, quote, readable[passage.document], params.sources) for passage, quote in quotes)
         return Message(Role.TOOL, text, attachments=tuple(cited))
+
+    async def _opened(self, urls: Sequence[str], caller: Caller) -> tuple[list[Opened], list[str]]:
+        """The documents at the URLs and below the folders among them, and notes on what of a folder is left out."""
+
+        async def below(url: str) -> Opened | str:
+            try:
+                return await self._shelf.open(url, caller)
+            except ToolError as error:
+                return f"{url}: {error}"
+
+        folders, notes = [url for url in urls if url.endswith("/")], list[str]()
+        opened = await together(self._shelf.open(url, caller) for url in urls if url not in folders)
+        for folder in folders:
+            files, more = await self._readings.below(folder, caller, MAX_BELOW)
+            notes += [f"only the first {MAX_BELOW} documents of {folder} are searched"] if more else []
+            found = await together(map(below, files))
+            opened += [item for item in found if isinstance(item, Opened)]
+            notes += [item for item in found if isinstance(item, str)]
+        return opened, notes
 
     async def _found(
         self, question: str, opened: Sequence[Opened], caller: Caller, report: StageReport
