@@ -14,6 +14,7 @@ from task.errors import AgentError, ProviderError
 from task.llm.base import (
     Accumulator,
     ChatModel,
+    DialDelta,
     FileDelta,
     ModelOptions,
     ReasoningDelta,
@@ -313,7 +314,7 @@ class _Run:
                         await asyncio.sleep(0)  # lets the first token leave before the rest of a large read
                 elif isinstance(delta, Waiting):
                     waiting.show(delta.text)
-                else:
+                elif not isinstance(delta, DialDelta):
                     waiting.end()
                     if isinstance(delta, ReasoningDelta):
                         for start in range(0, len(delta.text), PIECE):

@@ -22,6 +22,7 @@ from task.permissions.decisions import Gate
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.product import Profile, Services
+from task.product.names import named_tools
 from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
@@ -134,7 +135,8 @@ async def _tools(
         own = [*own, *(tool for tool in readers if tool.name not in taken)]
         taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
-    found = await services.mcp.discover(request.caller, taken, choice)
+    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
+    found = await discover(request.caller, taken, choice)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
     offered = offered if profile.builtin is None else profile.kept(offered)

@@ -102,7 +102,14 @@ class ModelWarning:
     text: str
 
 
-Delta = TextDelta | ReasoningDelta | ToolCallDelta | FileDelta | Usage | Finish | ModelWarning | Waiting
+@dataclass(frozen=True, slots=True)
+class DialDelta:
+    """DIAL's additions to a piece of an answer: its stages, state and annotations; not validated."""
+
+    content: Mapping[str, Any]
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | FileDelta | Usage | Finish | ModelWarning | Waiting | DialDelta
 
 
 DEMO_NAME = "scripted-demo"  # not a real model
@@ -249,7 +256,7 @@ class Accumulator:
                 self._attachments.append(attachment)
             case ModelWarning(text):
                 self.warnings.append(text)
-            case Waiting():
+            case Waiting() | DialDelta():
                 pass
 
     def message(self) -> Message:

@@ -10,7 +10,7 @@ import orjson
 
 from task.conversation.messages import Attachment
 from task.errors import ProviderError
-from task.llm.base import Delta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage, Waiting
+from task.llm.base import Delta, DialDelta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage, Waiting
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 
 DONE = b"[DONE]"
@@ -241,10 +241,13 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
         deltas.append(ReasoningDelta(str(reasoning)))
     if refusal := delta.get("refusal"):
         deltas.append(TextDelta(refusal))
+    if isinstance(fields := delta.get("custom_fields"), dict):
+        deltas.append(DialDelta(fields))
     if custom := delta.get("custom_content"):
         for item in custom.get("attachments") or ():
             given = {name: item[name] for name in _ATTACHMENT_FIELDS if item.get(name) is not None}
             deltas.append(FileDelta(Attachment(**given)))
+        deltas.append(DialDelta(custom))
         opened = (stage for stage in custom.get("stages") or () if stage.get("status", "") is None)
         deltas.extend(Waiting(str(stage["name"])) for stage in opened if stage.get("name"))
 

@@ -12,6 +12,7 @@ from task.approvals.approvals import ApprovalRules, Claims
 from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.channel import sign_in
+from task.core_client.deployments import Deployments
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.llm.base import ModelOptions
@@ -110,8 +111,9 @@ def opened(
     core_key = key.get_secret_value() if key else ""
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     applications = Applications(session, endpoint, _bounds(settings))
+    named = Deployments(session, endpoint, settings.limits.max_upload_bytes)
     services = Services(
-        endpoint, session, files, listings, store, mcp, telemetry, applications, redis, core_key, closes
+        endpoint, session, files, listings, named, store, mcp, telemetry, applications, redis, core_key, closes
     )
     profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
@@ -132,6 +134,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
         timezone=settings.timezone,
+        names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
     )
 
 

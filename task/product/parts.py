@@ -90,7 +90,8 @@ def default_tools(
     if chosen.image != "off":
         image, seconds = chosen.image, chosen.image_seconds
         tools.append(ImageGenerationTool(endpoint, deployment=image, seconds=seconds, access=access))
-    tools += [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
+    described = (DeploymentSpec(**tool.model_dump()) for tool in chosen.tools if tool.name)
+    tools += [DeploymentTool(endpoint, spec, access=access) for spec in described]
     if files:
         tools += [ReadFileLinesTool(files), SearchInFileTool(files)]
         tools += dial_file_tools(files) if settings.dial_files.enabled else []

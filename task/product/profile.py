@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import aiohttp
 from task.approvals.approvals import ApprovalRules
 from task.closing import close_all
 from task.context.prompt import ContextPrompt, LiveContext, unknown_persona
+from task.core_client.deployments import Deployments
 from task.core_client.files import DialFiles
 from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
@@ -24,6 +26,7 @@ from task.loop import Limits
 from task.permissions.decisions import PermissionMode
 from task.permissions.names import names_of
 from task.product.backends import Backend
+from task.product.names import named_tools
 from task.prompts import SYSTEM_PROMPT
 from task.shared.redis_store import REPLICAS, RedisStore
 from task.store.access import StoreAccess
@@ -61,6 +64,7 @@ class Services:
     session: aiohttp.ClientSession
     files: DialFiles
     listings: ModelListings
+    deployments: Deployments
     store: StoreAccess
     mcp: MCPHub
     telemetry: Telemetry
@@ -209,7 +213,8 @@ async def offered(
     """The agent's own tools, those of the caller's workspace, and those of the servers, without a caller of those that
     answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
     own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]
-    found = await services.mcp.discover(caller, named(own))
+    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
+    found = await discover(caller, named(own))
     key = caller.api_key if caller is not None else services.core_key
     tools = [*(await available(services, profile, own, key) if key else own), *found.tools]
     return profile.kept([tool for tool in tools if profile.rules.policy.offers(tool.name)]), found.issues

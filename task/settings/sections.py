@@ -43,10 +43,10 @@ class LimitSettings(Section):
 
 
 class DeploymentToolSettings(Section):
-    """One DIAL deployment that the agent's model may call as a tool."""
+    """One DIAL deployment that the agent's model may call as a tool; of one by its name alone Core says the rest."""
 
-    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
-    description: str = Field(min_length=1)
+    name: str = Field(default="", pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str = Field(default="", min_length=1)
     deployment: str = Field(min_length=1)
     prompt: str = Field(default="prompt", pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     arguments: dict[str, dict[str, Any]] = Field({})
@@ -54,8 +54,15 @@ class DeploymentToolSettings(Section):
     attachments: list[str] = Field([])
     seconds: float = Field(default=120, gt=0, le=3600)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        return {"deployment": given} if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _arguments_are_schemas(self) -> Self:
+        if not (self.name and self.description) and self.model_fields_set != {"deployment"}:
+            raise ValueError(f"{self.deployment}: give it a `name` and a `description`, or nothing but its own name")
         if taken := {self.prompt, "file_urls"} & self.arguments.keys():
             raise ValueError(f"{self.name}: the argument {min(taken)} has another meaning already")
         if self.arguments:
@@ -74,7 +81,7 @@ class DeploymentSettings(Section):
     image: str = setting("dall-e-3", "Deployment behind `image_generation_tool`; `off`: no pictures.", min_length=1)
     image_seconds: float = setting(180, "Seconds one picture may take.", gt=0, le=3600)
     tools: Annotated[list[DeploymentToolSettings], Listed] = setting(
-        [], "Further deployments as tools, a list; see [Tools](tools.md#deployments-as-tools)."
+        [], "Further deployments as tools, names or a list of mappings; see [Tools](tools.md#deployments-as-tools)."
     )
 
 

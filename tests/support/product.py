@@ -37,15 +37,17 @@ async def product(
     models: Mapping[str, Any] | None = None,
     toolsets: Mapping[str, Any] | None = None,
     keys: Mapping[str, Any] | None = None,
+    applications: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Product]:
     """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models`,
-    `toolsets` and `keys` further entries of Core's configuration, `settings` the agent's."""
+    `toolsets`, `keys` and `applications` further entries of Core's configuration, `settings` the agent's."""
     port = free_port()
     async with (
         openai_upstream(*items, then=then) as upstream,
         local_core(
-            {**core_config(port, upstream.endpoint, sees, models, keys), "toolsets": toolsets or {}}, tmp_path
+            {**core_config(port, upstream.endpoint, sees, models, keys, applications), "toolsets": toolsets or {}},
+            tmp_path,
         ) as core,
         running_agent(settings_of(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,
@@ -80,6 +82,7 @@ def core_config(
     sees: bool = False,
     models: Mapping[str, Any] | None = None,
     keys: Mapping[str, Any] | None = None,
+    applications: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Core's configuration with the agent at this port and the model at the upstream's address."""
     agent = f"http://127.0.0.1:{port}/openai/deployments/{DEPLOYMENT}"
@@ -97,7 +100,8 @@ def core_config(
                 "inputAttachmentTypes": declared_types(),
                 "maxInputAttachments": 10,
                 "features": {"configurationEndpoint": f"{agent}/configuration", "rateEndpoint": f"{agent}/rate"},
-            }
+            },
+            **(applications or {}),
         },
         "keys": {
             "key-one": {"project": "ONE", "role": "default"},

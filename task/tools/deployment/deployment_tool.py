@@ -14,33 +14,42 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, unquote_to_bytes
 
+import orjson
+
 from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.messages import Attachment, Message, Role, frozen_data, user
+from task.core_client.deployments import calling
 from task.core_client.files import DialFiles, UnpooledFiles, file_url
 from task.errors import ProviderError, ToolError
-from task.llm.base import Accumulator, ModelOptions, TextDelta, Usage
+from task.llm.base import Accumulator, DialDelta, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import spent_limit
 from task.llm.transport import Retries
-from task.output.sinks import StageSink
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
-from task.tools.models import ToolCallParams
+from task.tools.deployment.relay import CARD_CHARS, Relay, cited
+from task.tools.models import Effect, ToolCallParams
 from task.tools.toolbox import request_arguments
 
 if TYPE_CHECKING:
     import aiohttp
 
-FILES = "file_urls"
+FILES, PROMPT, THREAD = "file_urls", "prompt", "thread"
+OWN_ARGUMENTS = frozenset({FILES, PROMPT, THREAD})
 MAX_FILES = 10
 MAX_BYTES = 50 * 2**20
-_CARD_CHARS = 40_000  # a longer text is a file
+MAX_SAID = 1_000_000  # characters of an answer
+MAX_MEMO = 32_000  # characters, in the hidden state of the conversation
 _QUOTED_CHARS = 300
 _RETRIES = Retries(attempts=2)  # each try may cost as much as a picture
 _FILE_URL = re.compile(r"files/[^/\s?#]+/[^\s?#]+")
 _DATA_IN_TEXT = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=]{64,})")
 _MEDIA = ("image/", "audio/", "video/")
+_THREAD = (
+    "A word for an exchange with it that later calls with this word continue, and it remembers; leave out for none"
+)
+_FORGETS = "[Its state is too large to be kept: a later call in the thread {!r} begins anew.]"
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
@@ -57,19 +66,23 @@ class DeploymentSpec:
     """A deployment and how it is offered to the model.
 
     `prompt` names the parameter that becomes the message. `arguments` are JSON Schemas of further parameters; with the
-    fixed `configuration` they are sent as `custom_fields.configuration`. `attachments` are the MIME types (`image/*`)
-    of the conversation's files that the model may pass along; `seconds` limits one call.
+    fixed `configuration` they are sent as `custom_fields.configuration`; those that are `required` must be given.
+    `attachments` are the MIME types (`image/*`) of the conversation's files that the model may pass along; `seconds`
+    limits one call. `by_name`: all that is known of it comes from Core, so it may do anything, and a call can continue
+    an earlier one.
     """
 
     name: str
     description: str
     deployment: str
-    prompt: str = "prompt"
+    prompt: str = PROMPT
     prompt_description: str = "What is asked of it, complete in itself: it does not see the conversation"
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     configuration: Mapping[str, Any] = field(default_factory=dict[str, Any])
     attachments: tuple[str, ...] = ()
     seconds: float = 120
+    required: tuple[str, ...] = ()
+    by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,17 @@ class DeploymentAccess:
     session: aiohttp.ClientSession | None = None
     files: DialFiles | None = None
     max_bytes: int = MAX_BYTES
+
+
+@frozen_data
+class Answered(Message):
+    """A deployment's own answer, with the state that it gave to it."""
+
+    state: Any = None
+
+    def as_dict(self) -> dict[str, Any]:
+        content = {"custom_content": {"state": self.state}} if self.state else {}
+        return {**Message.as_dict(self), **content}
 
 
 def answered(said: str, attachments: Sequence[Attachment]) -> Message:
@@ -108,6 +132,7 @@ class DeploymentTool(BaseTool):
         properties: dict[str, Any] = {
             deployment.prompt: text(deployment.prompt_description),
             **{name: dict(shape) for name, shape in deployment.arguments.items()},
+            **({THREAD: text(_THREAD, maxLength=100)} if deployment.by_name else {}),
         }
         if deployment.attachments:
             accepted = f"URLs of files attached to the conversation that it needs ({', '.join(deployment.attachments)})"
@@ -116,7 +141,8 @@ class DeploymentTool(BaseTool):
         self.spec = ToolSpec(
             deployment.name,
             deployment.description,
-            object_schema(deployment.prompt, **properties),
+            object_schema(deployment.prompt, *deployment.required, **properties),
+            frozenset(Effect) - {Effect.EXECUTE} if deployment.by_name else frozenset({Effect.READ}),
             origin=Origin.MADE,  # a model writes the results; they are not copied from outside
             show_in_stage=show_in_stage,
             timeout=deployment.seconds,
@@ -125,29 +151,48 @@ class DeploymentTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         tool_call_params.stage.append_content(f"{request_arguments(arguments)}## Response:\n\n")
-        said, attachments = await self._ask(arguments, tool_call_params, tool_call_params.stage)
+        relay, failed = Relay(tool_call_params.stage), True
+        try:
+            said, attachments = await self._ask(arguments, tool_call_params, relay)
+            failed = False
+        finally:
+            relay.close(failed=failed)
         if not said and not attachments:
             raise ToolError(f"The deployment {self._called.deployment} answered with nothing. Try another way.")
-        return answered(said, attachments)
+        said, citations = cited(said, relay.annotations, tool_call_params.sources)
+        message = answered(said, [*attachments, *citations])
+        if (thread := arguments.get(THREAD) if self._called.by_name else None) is None:
+            return message
+        memo = orjson.dumps({"deployment": self._called.deployment, "thread": thread, "state": relay.state}).decode()
+        if len(memo) <= MAX_MEMO:
+            return replace(message, memo=memo)
+        return replace(message, content=f"{message.text()}\n\n{_FORGETS.format(thread)}")
 
     async def _ask(
-        self, arguments: Mapping[str, Any], params: ToolCallParams, stage: StageSink | None = None
+        self, arguments: Mapping[str, Any], params: ToolCallParams, relay: Relay | None = None
     ) -> tuple[str, list[Attachment]]:
         """The deployment's text, and its files as URLs, all stored in DIAL."""
         deployment, answer = self._called.deployment, Accumulator()
         message, options = self._request(arguments, params)
-        session, caller = self._access.session, params.known_caller
+        messages = [*self._thread(arguments.get(THREAD), params.earlier), message]
+        session, caller = self._access.session, calling(params.known_caller, deployment)
+        left = MAX_SAID
         model = DialChatModel(
             session, self._endpoint, deployment, caller.api_key, caller.headers, profile=BASIC, retries=_RETRIES
         )
         try:
-            async with aclosing(model.stream([message], (), options)) as deltas:
+            async with aclosing(model.stream(messages, (), options)) as deltas:
                 async for delta in deltas:
                     answer.add(delta)
-                    if stage is not None and isinstance(delta, TextDelta):
-                        stage.append_content(delta.text)
-                    elif isinstance(delta, Usage):
+                    if isinstance(delta, Usage):
                         caller.spend(delta, deployment)
+                    elif isinstance(delta, DialDelta) and relay is not None:
+                        relay.add(delta)
+                    elif isinstance(delta, TextDelta):
+                        if relay is not None:
+                            relay.stage.append_content(delta.text)
+                        if (left := left - len(delta.text)) <= 0:  # it may go on for ever
+                            break
         except ProviderError as error:
             if (limit := spent_limit(error, deployment)) is not None:
                 raise ToolError(f"Tell the user: {limit}") from error
@@ -159,8 +204,23 @@ class DeploymentTool(BaseTool):
             raise ToolError(_REFUSED.format(deployment))
         said = answer.text.strip()
         inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(said)]
-        stored = [await self._stored(item, params.api_key) for item in (*answer.message().attachments, *inline)]
+        files = [*answer.message().attachments, *inline][:MAX_FILES]
+        stored = [await self._stored(item, params.api_key) for item in files]
         return _DATA_IN_TEXT.sub("attached", said), stored
+
+    def _thread(self, thread: Any, earlier: Sequence[Message]) -> list[Message]:
+        # What was asked and answered in the thread: the deployment's state goes back with each of its answers.
+        if thread is None or not self._called.by_name:
+            return []
+        asked = {call.id: call.arguments() for item in earlier for call in item.tool_calls if call.name == self.name}
+        messages, place = list[Message](), {"deployment": self._called.deployment, "thread": thread}
+        for item in earlier:
+            if item.role is Role.TOOL and item.memo and item.tool_call_id in asked:
+                memo = orjson.loads(item.memo)
+                if memo.items() >= place.items():
+                    prompt = str(asked[item.tool_call_id].get(self._called.prompt, ""))
+                    messages += [user(prompt), Answered(Role.ASSISTANT, item.text(), state=memo.get("state"))]
+        return messages
 
     def _request(self, arguments: Mapping[str, Any], params: ToolCallParams) -> tuple[Message, ModelOptions]:
         prompt = str(arguments[self._called.prompt]).strip()
@@ -190,7 +250,7 @@ class DeploymentTool(BaseTool):
             if _FILE_URL.fullmatch(relative):
                 relative = await self._files.adopt(relative, api_key, max_bytes)
             return replace(item, url=relative, type=kind)
-        if item.url is None and (item.type or "text/").startswith("text/") and len(item.data or "") <= _CARD_CHARS:
+        if item.url is None and (item.type or "text/").startswith("text/") and len(item.data or "") <= CARD_CHARS:
             return item
         kind, data, encoded = item.type or "application/octet-stream", item.data or "", True
         if item.url is not None:

@@ -34,6 +34,7 @@ PATIENCE = 5.0  # seconds a request waits for a list it needs
 FRESH_SECONDS = 60.0
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
+MAX_NAMED = 256  # servers that users name
 ISSUES_TITLE, SIGN_IN_TITLE = "Initialization issues", "Sign-in"
 PAUSE_SECONDS = 600.0  # in which no dialog opens for the tools of a server to which the user did not sign in
 _LIST = TypeAdapter(list[MCPToolModel])
@@ -45,7 +46,9 @@ Fetch = Callable[[], Awaitable[Listing]]
 class ServerSpec:
     """A server of the settings; `tools` lists the allowed ones, None allows all.
 
-    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core.
+    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
+    the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
+    those that a rule is about.
     """
 
     name: str
@@ -57,6 +60,7 @@ class ServerSpec:
     seconds: float = TOOL_SECONDS
     program: LocalProgram | None = None
     toolset: str = ""
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +113,27 @@ class MCPHub:
         self.patience = patience
         self.redis = redis
         self._servers = [_Server(self, spec) for spec in servers]
+        self._named: OrderedDict[str, _Server] = OrderedDict()
         self._refused: TTLCache[tuple[str, str], Result] = TTLCache(MAX_CATALOGUES, PAUSE_SECONDS, clock)
 
     async def discover(
-        self, caller: Caller | None = None, taken: Collection[str] = (), choice: ChoiceSink | None = None
+        self,
+        caller: Caller | None = None,
+        taken: Collection[str] = (),
+        choice: ChoiceSink | None = None,
+        named: Sequence[ServerSpec] = (),
     ) -> Discovered:
-        """The tools of all servers in a stable order, under names that are not `taken`.
+        """The tools of all servers in a stable order, and of those `named` for this caller, under names not `taken`.
 
         Without a caller, servers that need the caller's own key are left out. With a `choice`, the user may be asked
         there to sign in to toolsets.
         """
         servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
+        for spec in named:
+            self._named[spec.url] = server = self._named.pop(spec.url, None) or _Server(self, spec)
+            servers.append(server)
+        while len(self._named) > MAX_NAMED:
+            await self._named.popitem(last=False)[1].close()
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
         locked = [
             (server, known)
@@ -174,7 +188,7 @@ class MCPHub:
         return list(server.tools(catalogue, set(ALIASES)))
 
     async def close(self) -> None:
-        await asyncio.gather(*(server.close() for server in self._servers))
+        await asyncio.gather(*(server.close() for server in (*self._servers, *self._named.values())))
 
 
 class _Server:
@@ -205,17 +219,22 @@ class _Server:
 
     def tools(self, catalogue: _Catalogue, taken: set[str]) -> Iterator[BaseTool]:
         """The tools of the list under names that are not `taken`, to which they are added."""
+        spec = self.spec
         for model in catalogue.tools or ():
-            name = model_name(model.name, self.spec.name, taken)
+            begins = f"{spec.name}_" if spec.called else ""
+            name = model_name(f"{begins}{model.name}", spec.name, taken)
+            if name in taken:  # a server may list one name many times
+                continue
             taken.add(name)
             yield MCPTool(
                 self._client,
                 model,
                 name=name,
                 files=self._hub.files,
-                forward_key=self.spec.forward_key,
-                toolset=self.spec.toolset,
+                forward_key=spec.forward_key,
+                toolset=spec.toolset,
                 sign_in=self._hub.sign_in,
+                called=spec.called,
             )
 
     async def close(self) -> None:

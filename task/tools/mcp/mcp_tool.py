@@ -9,6 +9,7 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
+from task.core_client.deployments import calling
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, Result, SignIn, channel_of, no_access
 from task.errors import ToolError
@@ -35,7 +36,8 @@ class MCPTool(BaseTool):
 
     `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of
     results; `forward_key` sends the caller's own key and headers to the server. `sign_in` opens DIAL's dialog where the
-    server, Core's `toolset`, or a service behind it asks the user to sign in.
+    server, Core's `toolset`, or a service behind it asks the user to sign in. `called` is its name in DIAL where it
+    may call others.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class MCPTool(BaseTool):
         forward_key: bool = False,
         toolset: str = "",
         sign_in: Open | None = None,
+        called: str = "",
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
@@ -62,6 +65,7 @@ class MCPTool(BaseTool):
         self._files = files
         self._forward_key = forward_key
         self._toolset, self._sign_in = toolset, sign_in
+        self._called = called
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
@@ -70,7 +74,8 @@ class MCPTool(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
-        identity = await identity_of(caller, forward_key=self._forward_key)
+        to = calling(caller, self._called) if caller is not None and self._called else caller
+        identity = await identity_of(to, forward_key=self._forward_key)
         call = partial(
             self.client.call,
             self.mcp_tool_model.name,
