@@ -79,7 +79,11 @@ def create_app(
     metrics = metrics or metrics_of(settings)
     application = GeneralPurposeAgentApplication(settings=settings, metrics=metrics)
     services, profile = application.opened
-    http: dict[str, Any] = {**settings.http.model_dump(), "transcription": settings.http.transcription or ""}
+    http: dict[str, Any] = {
+        **settings.http.model_dump(),
+        "transcription": settings.http.transcription or "",
+        "editor_core": settings.http.editor_core or settings.dial_endpoint,
+    }
     key = settings.dial_api_key
     options = HttpOptions(
         **http,

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from task.api import completions, files, page, platform, responses, runs, sessions, traces
 from task.api.completions import ChunkBody
+from task.api.editor import add_editor
 from task.api.failures import ErrorBody, add_failure_handlers, failure_of
 from task.api.files import FileShelf
 from task.api.guard import Guard, HttpOptions
@@ -60,6 +61,8 @@ class HttpApi:
         shelf, preparing = FileShelf(services, options.upload_bytes), Preparing(services, profile)
         service_of = partial(Service, services, profile, options, self.runner, preparing, shelf)
         self.app = Application(options, self._identity, service_of)
+        if options.editor_origins:
+            add_editor(self.app, options, services.applications.bounds)
 
     def guarded(self, app: ASGIApp) -> Guard:
         return Guard(app, self._options, self._identity, self._metrics)
@@ -80,8 +83,9 @@ class Application(FastAPI):
         for router in [*ROUTERS, *([page.routes] if options.ui else [])]:
             # Unchanged: `include_router` would build each of them a second time, while the first request waits.
             self.router.routes.extend(router.routes)
-        if options.ui:
-            page.add_page(self, listens=bool(options.transcription))
+        paths = [*(["/"] if options.ui else []), "/static/{name:path}"]
+        if options.ui or options.editor_origins:
+            page.add_page(self, paths, listens=bool(options.transcription))
 
     def openapi(self) -> dict[str, Any]:
         """FastAPI's document with the keys and the bodies of streams, and without failures that are never sent."""

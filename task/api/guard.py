@@ -70,6 +70,8 @@ class HttpOptions:
     heartbeat_seconds: float
     titles: str
     transcription: str
+    editor_origins: Collection[str]
+    editor_core: str
 
 
 @dataclass(frozen=True, slots=True)

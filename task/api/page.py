@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import mimetypes
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -107,8 +107,8 @@ def page_files() -> Mapping[str, PageFile]:
     return {**own, CHARTS: PageFile(CHARTS, charts)}
 
 
-def add_page(app: FastAPI, *, listens: bool) -> None:
-    """Serve the page at `/` and its files below `/static`; the page that `listens` may use the microphone."""
+def add_page(app: FastAPI, paths: Sequence[str], *, listens: bool) -> None:
+    """Serve the page at `/` and its files below `/static`, or one of both; what `listens` may use the microphone."""
     files: dict[str, PageFile] = {}
 
     async def file(request: Request) -> Response:
@@ -122,7 +122,7 @@ def add_page(app: FastAPI, *, listens: bool) -> None:
             response.headers["Permissions-Policy"] = LISTENING
         return response
 
-    for path in ("/", "/static/{name:path}"):
+    for path in paths:
         app.router.routes.append(Route(path, file, methods=["GET"], include_in_schema=False))
 
 

@@ -46,6 +46,14 @@ _File = Annotated[
 ]
 
 
+class UnfitProperties(InvalidRequest):
+    """Properties that do not fit or are not allowed; `place` is the path to the first of them, with dots, or empty."""
+
+    def __init__(self, text: str, place: str) -> None:
+        super().__init__(text)
+        self.place = place
+
+
 class Part(BaseModel):
     """A part of an application's properties: unknown names are refused, and values never change."""
 
@@ -96,14 +104,14 @@ class ApplicationProperties(Part):
 
     @classmethod
     def read(cls, given: object) -> "ApplicationProperties":
-        """Raises `InvalidRequest`, with a sentence that names the first field that does not fit."""
+        """Raises `UnfitProperties`, with a sentence that names the first field that does not fit."""
         try:
             return cls.model_validate(given)
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, fault["loc"]))[:100]
             which = f"property {place!r} does" if place else "properties do"
-            raise InvalidRequest(f"The application's {which} not fit: {fault['msg']}.") from error
+            raise UnfitProperties(f"The application's {which} not fit: {fault['msg']}.", place) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ class Bounds:
     from_request: bool = False
 
     def check(self, given: ApplicationProperties) -> None:
-        """Raises `InvalidRequest`, with a sentence that names the property and what it may not hold."""
+        """Raises `UnfitProperties`, with a sentence that names the property and what it may not hold."""
         for kind, names in (("tools", given.tools), ("builtin", given.builtin or ())):
             for name in names:
                 if not _fits(self.tools, name):
@@ -131,7 +139,7 @@ class Bounds:
                 raise _refusal(f"limits.{name}", f"is more than {most:g}", f"limits.{name}")
 
     def check_model(self, name: str) -> None:
-        """Raises `InvalidRequest` where applications may not use the model."""
+        """Raises `UnfitProperties` where applications may not use the model."""
         if name and not _fits(self.models, name):
             raise _refusal("model", f"names {name!r}", "models")
 
@@ -273,11 +281,10 @@ def _fits(globs: Sequence[str] | None, name: str) -> bool:
     return pattern is None or re.search(pattern, name) is not None
 
 
-def _refusal(field: str, fault: str, setting: str) -> InvalidRequest:
+def _refusal(field: str, fault: str, setting: str) -> UnfitProperties:
     variable = f"AGENT_APPLICATIONS__{setting.upper().replace('.', '__')}"
-    return InvalidRequest(
-        f"The application's property {field!r} {fault}, which the operator does not allow ({variable})."
-    )
+    text = f"The application's property {field!r} {fault}, which the operator does not allow ({variable})."
+    return UnfitProperties(text, field)
 
 
 async def _at_most(content: aiohttp.StreamReader) -> bytes:

@@ -10,7 +10,9 @@ from task.settings.values import (
     Beginning,
     EmbeddingsPlace,
     Folder,
+    HttpUrl,
     Listed,
+    Origins,
     Paths,
     Port,
     PostgresUrl,
@@ -242,6 +244,12 @@ class HttpSettings(Section):
     ui: bool = setting(True, "Serve the web page at `/`.")
     origins: Texts = setting([], "Web origins of others that may call the HTTP API from a browser.")
     hosts: Texts = setting([], "Further names by which the HTTP API may be called in the mode `open`.")
+    editor_origins: Origins = setting(
+        [], "Origins of DIAL Chat that may show the [editor of applications](dial.md#the-editor); empty: none may."
+    )
+    editor_core: HttpUrl | None = setting(
+        None, "Address of DIAL Core for browsers, where the editor saves; empty: that of `DIAL_ENDPOINT`."
+    )
     requests_per_minute: int = setting(600, "Requests of one key in a minute.", ge=1)
     runs_per_caller: int = setting(
         100, "Runs that one caller may have in progress, over all agents of the store; with DIAL in each.", ge=1

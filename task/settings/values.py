@@ -93,6 +93,8 @@ AsJson = BeforeValidator(_json)
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 TimeZone = Annotated[str, AfterValidator(_zone)]
 Texts = Annotated[list[str], Listed]
+Origin = Annotated[str, _like(r"https?://[\w.-]+(:\d{1,5})?", "an origin such as https://chat.example.com")]
+Origins = Annotated[list[Origin], Listed]
 Beginning = Annotated[str, Field(pattern=r"\S")]  # how commands begin
 Beginnings = Annotated[list[Beginning], Listed]
 Paths = Annotated[list[Path], Listed]

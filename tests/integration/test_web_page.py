@@ -2,10 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from task.api.page import STATIC, page_files
+from task.settings import Settings
 from tests.support.http_api import http_api
 
 OWN = [path for path in sorted(STATIC.iterdir()) if path.suffix in (".js", ".css", ".html")]
@@ -62,6 +65,44 @@ async def test_the_page_can_be_switched_off(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path, http={"ui": False}) as api:
         assert (await api.get("/")).status == 404
         assert (await api.get("/static/main.js")).status == 404
+
+
+async def test_the_editor_may_be_framed_by_the_named_origins_alone_and_sends_to_core_only(tmp_path: Path) -> None:
+    editor = {"editor_origins": "https://chat.example, http://chat:3000", "editor_core": "https://core.example/dial"}
+    async with http_api(tmp_path=tmp_path, http={"ui": False, **editor}) as api:
+        policy = (await api.get("/editor")).headers["Content-Security-Policy"]
+        assert policy.endswith("frame-ancestors https://chat.example http://chat:3000")
+        assert "script-src 'self'; style-src 'self';" in policy
+        assert "connect-src 'self' https://core.example;" in policy
+        assert (await api.get("/static/editor.js")).status == 200
+    async with http_api(tmp_path=tmp_path) as api:
+        assert (await api.get("/editor")).status == (await api.post("/editor/check", {})).status == 404
+
+
+@pytest.mark.parametrize("origin", ["*", "chat.example", "https://chat.example/path", "https://a; script-src *"])
+def test_only_an_origin_may_frame_the_editor(origin: str) -> None:
+    with pytest.raises(ValidationError, match="must be an origin"):
+        Settings.model_validate({"http": {"editor_origins": [origin]}})
+
+
+FAULTS = [
+    ({"instructions": "x" * 10**6}, [], "larger than 524,288 bytes"),
+    ({"instructions": "x" * 30_000}, ["instructions"], "at most 20000 characters"),
+    ({"limits": {"steps": -1}}, ["limits", "steps"], "greater than or equal to 1"),
+    ({"starters": [{"title": "Hi"}]}, ["starters", "0", "text"], "required"),
+    ({"tools": ["jira", "prod-db"]}, ["tools"], "names 'prod-db', which the operator does not allow"),
+    ([], [""], "properties do not fit"),
+]
+
+
+@pytest.mark.fault("editor: properties of 1 MB, of wrong types, or outside the operator's bounds")
+async def test_the_first_fault_of_properties_is_one_sentence_with_its_place(tmp_path: Path) -> None:
+    bounds: dict[str, Any] = {"http": {"editor_origins": ["https://chat.example"]}, "applications": {"tools": ["jira"]}}
+    async with http_api(tmp_path=tmp_path, **bounds) as api:
+        assert (await api.post("/editor/check", {"instructions": "Be brief.", "tools": ["jira"]})).json == {}
+        for properties, at, said in FAULTS:
+            fault = (await api.post("/editor/check", properties)).json
+            assert (fault["at"], said in fault["error"], len(fault["error"]) < 200) == (at, True, True), fault
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
