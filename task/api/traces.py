@@ -119,6 +119,7 @@ class TraceBody(ResponseModel):
     asked: int
     content: bool
     question: str | None
+    core_traces: list[str]
     rating: Rating | None
     comment: str | None
 

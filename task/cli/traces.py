@@ -115,6 +115,7 @@ def show(
         "seconds": row["SECONDS"],
         "limits": "; ".join(trace.limits),
         "error": trace.error,
+        "traces in DIAL Core": ", ".join(trace.core_traces),
         "rating": trace.rating,
         "comment": trace.comment,
         "messages before": trace.history,

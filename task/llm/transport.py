@@ -16,7 +16,7 @@ from yarl import URL
 
 from task.errors import ProviderError
 from task.llm.failures import CONNECTION_FAILED, INSUFFICIENT_QUOTA, INTERRUPTED, MODEL_SERVER, TIMEOUT, http_failure
-from task.telemetry.operations import first_chunk, join_trace
+from task.telemetry.operations import answered_by_core, first_chunk, join_trace
 
 # Servers that close idle connections after 5 s are common (uvicorn, Node.js, llama.cpp), and a request on a connection
 # that is just being closed is lost.
@@ -198,6 +198,8 @@ async def _open(
     except _CONNECTION_ERRORS as error:
         raise _failure(error) from error
     try:
+        if core_trace := response.headers.get("X-DIAL-TRACE-ID"):
+            answered_by_core(core_trace)
         piece = await response.content.readany()
         if response.status == 200:
             return response, piece

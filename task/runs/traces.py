@@ -21,6 +21,7 @@ from task.permissions.decisions import Allowed, Decision, Deferred, Denied
 from task.store.access import StoreAccess
 from task.store.records import new_id
 from task.store.trace_records import Trace, TracedCall, TracedDecision, TracedTurn, config_of, cost_of, usage_by_model
+from task.telemetry.operations import CORE_TRACES
 
 if TYPE_CHECKING:
     from task.store.traces import Traces
@@ -76,6 +77,8 @@ class TraceRecorder(LoopObserver):
         self._warnings = dict.fromkeys(start.warnings)  # each once, in their order
         self._usage = Usage()
         self._usage_of_tools: Mapping[str, Usage] = {}
+        self._core_traces = dict[str, None]()
+        CORE_TRACES.set(self._core_traces)
         self._last_answer = ""
         self._end: tuple[float, str, str | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -167,6 +170,7 @@ class TraceRecorder(LoopObserver):
             asked=len(start.asked),
             warnings=tuple(self._warnings),
             question=question[:QUESTION_CHARS] or None,
+            core_traces=tuple(self._core_traces),
             **{name: getattr(start, name) for name in _SHARED},
         )
 

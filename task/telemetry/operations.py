@@ -53,6 +53,9 @@ class RequestInfo:
 
 # The request that the current task, and those it starts, work for.
 REQUEST: ContextVar[RequestInfo | None] = ContextVar("request", default=None)
+# The ids under which DIAL Core traces the current run's requests. Who records the run sets it, and reads it at the end.
+CORE_TRACES: ContextVar[dict[str, None] | None] = ContextVar("core_traces", default=None)
+MOST_CORE_TRACES = 20  # usually all requests of a run have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,13 @@ def first_chunk() -> None:
     """Something of the current operation's answer has arrived."""
     if (operation := _current.get()) is not None:
         operation.first_chunk()
+
+
+def answered_by_core(trace_id: str) -> None:
+    """DIAL Core has answered a request of the current run, which it traces under this id."""
+    found = CORE_TRACES.get()
+    if found is not None and len(found) < MOST_CORE_TRACES and _ID.fullmatch(trace_id):
+        found[trace_id] = None
 
 
 def first_text() -> None:

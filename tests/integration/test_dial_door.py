@@ -383,6 +383,16 @@ async def test_a_rating_in_dial_chat_is_kept_with_the_trace_of_its_answer(kept: 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("version", [48, 49])
+async def test_a_trace_has_the_ids_under_which_core_traces_its_requests(version: int, tmp_path: Path) -> None:
+    async with product(wants("calculator", expression="1+1"), says("2"), tmp_path=tmp_path, core_version=version) as p:
+        p.reader.headers["traceparent"] = f"00-{'4bf92f35' * 4}-00f067aa0ba902b7-01"
+        await p.reader.ask("1+1?")
+    async with opened(sqlite_url(tmp_path / "agent")) as store:
+        (trace,) = (await store.traces.list("")).items
+    assert trace.core_traces == (("4bf92f35" * 4,) if version == 49 else ())
+
+
 @pytest.mark.parametrize("sent_back", [False, True])
 async def test_a_generated_picture_reaches_a_model_that_sees_in_the_next_turn(sent_back: bool, tmp_path: Path) -> None:
     turns = [wants("image_generation_tool", prompt="a cat"), says("Here."), says("A cat.")]

@@ -101,8 +101,9 @@ async def subscribe(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     await response.write(b": open\n\n")
     try:
-        while (batch := await channel.to_chat.get()) is not None:
-            await response.write(b"data: " + json.dumps(batch).encode() + b"\n\n")
+        while (calls := await channel.to_chat.get()) is not None:
+            for call in calls:
+                await response.write(b"data: " + json.dumps(call).encode() + b"\n\n")
     finally:
         request.app[CHANNELS].pop(number, None)
         for waiting in channel.waiting.values():
@@ -195,8 +196,8 @@ async def chat_channel(core_url: str, key: str, answer: Answer) -> AsyncGenerato
 
         async def listen() -> None:
             async for line in stream.content:
-                for call in json.loads(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else ():
-                    chat.asked.append(call)
+                if line.startswith(b"data: "):
+                    chat.asked.append(call := json.loads(line.removeprefix(b"data: ")))
                     outcomes.create_task(settle(call))
 
         async def settle(call: Json) -> None:

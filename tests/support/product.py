@@ -38,16 +38,19 @@ async def product(
     toolsets: Mapping[str, Any] | None = None,
     keys: Mapping[str, Any] | None = None,
     applications: Mapping[str, Any] | None = None,
+    core_version: int = 49,
     **settings: Any,
 ) -> AsyncGenerator[Product]:
     """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models`,
-    `toolsets`, `keys` and `applications` further entries of Core's configuration, `settings` the agent's."""
+    `toolsets`, `keys` and `applications` further entries of Core's configuration, which is 0.{core_version}'s,
+    `settings` the agent's."""
     port = free_port()
     async with (
         openai_upstream(*items, then=then) as upstream,
         local_core(
             {**core_config(port, upstream.endpoint, sees, models, keys, applications), "toolsets": toolsets or {}},
             tmp_path,
+            version=core_version,
         ) as core,
         running_agent(settings_of(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,

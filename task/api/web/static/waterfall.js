@@ -80,7 +80,7 @@ function waterfall({ trace, steps: all }, span, isPair) {
     h("header", { class: "trace-head" }, h("h2", {}, questionOf(trace)), facts.map((item) => h("span", {}, item)), session, rating.element),
     rating.note, comment, error, isPair ? answerOf(trace) : "", chart(trace, all, span),
     h("details", { class: "card" }, h("summary", {}, h("span", { class: "card-title" }, t("Settings, decisions and limits")), icon("chevron")),
-      h("div", { class: "payload" }, block(t("Settings"), trace.config), block(t("Decisions"), trace.decisions), block(t("Limits"), trace.limits), block(t("Warnings"), trace.warnings))));
+      h("div", { class: "payload" }, block(t("Settings"), trace.config), block(t("Decisions"), trace.decisions), block(t("Limits"), trace.limits), block(t("Warnings"), trace.warnings), block("X-DIAL-TRACE-ID", trace.core_traces))));
 }
 
 function answerOf(trace) {
