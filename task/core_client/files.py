@@ -308,11 +308,15 @@ def file_url(url: str, endpoint: str) -> str:
     if relative is None:
         raise ToolError(f"{quoted} is not on this DIAL Core; only its files can be read. Use {FORM}.")
     segments = relative.split("/")
-    names = [unquote(segment) for segment in segments]
-    unfit = any(name in {"", ".", ".."} or "/" in name or _CONTROL_CHARACTER.search(name) for name in names)
-    if len(segments) < 3 or segments[0] != "files" or unfit:
+    if len(segments) < 3 or segments[0] != "files" or not is_path(relative):
         raise ToolError(f"{quoted} is not the URL of a DIAL file. Use {FORM}.")
     return relative
+
+
+def is_path(path: str) -> bool:
+    """Whether nothing on the way can take the percent-encoded path for another one."""
+    names = [unquote(segment) for segment in path.split("/")]
+    return not any(name in {"", ".", ".."} or "/" in name or _CONTROL_CHARACTER.search(name) for name in names)
 
 
 def in_reach(relative: str, api_key: str) -> bool:

@@ -122,8 +122,12 @@ class ModelListings:
             self._kept[model] = found
         return found
 
+    async def get(self, path: str, api_key: str) -> Any:
+        """The JSON at this path of Core's; None where there is none for this key."""
+        return await listing(self._session, f"{self._endpoint}{path}", core_headers(api_key), _SECONDS)
+
     async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
-        found = await listing(self._session, f"{self._endpoint}{path}", core_headers(api_key), _SECONDS)
+        found = await self.get(path, api_key)
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     async def _status(self, path: str, api_key: str) -> int | None:

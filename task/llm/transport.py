@@ -30,7 +30,7 @@ _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENDABLE = (aiohttp.NonHttpUrlClientError, ValueError)  # aiohttp.InvalidURL is a ValueError too
 Result = TypeVar("Result")
 _LARGE_BODY = 2**20
-_LARGEST_LIST = 2**26
+LARGEST_LIST = 2**23  # bytes
 
 
 def new_session(read_seconds: float = READ_SECONDS, *, traced: bool = False) -> aiohttp.ClientSession:
@@ -152,17 +152,14 @@ async def answer_bytes(
         raise
 
 
-async def listing(
-    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], seconds: float = 2, most: int = _LARGEST_LIST
-) -> Any:
-    """The JSON of at most `most` bytes that a server answers a GET with; None where it does not answer, refuses, or
-    sends something else."""
+async def listing(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], seconds: float = 2) -> Any:
+    """The JSON that a server answers a GET with; None where it does not answer, refuses, or sends something else."""
     timeout, body = aiohttp.ClientTimeout(total=seconds), bytearray()
     try:
         async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
             while response.status == 200 and (piece := await response.content.readany()):
                 body += piece
-                if len(body) > most:
+                if len(body) > LARGEST_LIST:
                     return None
             return orjson.loads(body) if response.status == 200 else None
     except (aiohttp.ClientError, TimeoutError, ValueError):

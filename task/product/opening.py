@@ -111,7 +111,7 @@ def opened(
     core_key = key.get_secret_value() if key else ""
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     applications = Applications(session, endpoint, _bounds(settings))
-    named = Deployments(session, endpoint, settings.limits.max_upload_bytes)
+    named = Deployments(listings, settings.limits.max_upload_bytes)
     services = Services(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, redis, core_key, closes
     )

@@ -13,7 +13,7 @@ from task.conversation.messages import Message
 from task.core_client.deployments import CALL_PATH
 from task.llm.scripted import says, wants
 from task.product import Profile, Services, opened
-from task.product.names import named_tools
+from task.product.names import UNKNOWN, named_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import MAX_TOOLS
@@ -22,7 +22,7 @@ from task.tools.toolbox import Toolbox
 from tests.support.callees import callee, entry, stage
 from tests.support.choices import RecordingChoice
 from tests.support.core import local_core
-from tests.support.core_peers import config
+from tests.support.core_peers import answers, config, peer
 from tests.support.mcp_wire import listed, raw_server
 from tests.support.product import product
 from tests.support.tool_calls import call_of
@@ -140,19 +140,22 @@ async def call(tools: Mapping[str, BaseTool], name: str, path: str, **arguments:
     return message.text()
 
 
-async def test_a_toolset_is_its_tools_with_the_callers_key_and_its_name_in_front(tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", ["toolsets", "applications"])
+async def test_what_offers_mcp_is_its_tools_with_the_callers_key_and_its_name_in_front(
+    section: str, tmp_path: Path
+) -> None:
     requests: list[dict[str, Any]] = []
-    async with (
-        raw_server(toolset("find", "calculator"), requests) as url,
-        local_core(config(toolsets={"tickets": {"endpoint": url, "forwardPerRequestKey": True}}), tmp_path) as core,
-        naming("tickets", endpoint=core.url) as opened,
-    ):
-        tools, _ = await tools_for(ONE, opened, "calculator")
-        found, refused = [await call(tools, "tickets_find", path) for path in ("first", "tickets")]
+    async with raw_server(toolset("find", "calculator"), requests) as url:
+        mcp = {"endpoint": url, "forwardPerRequestKey": True}
+        item = mcp if section == "toolsets" else {"endpoint": "http://127.0.0.1:9/chat", "mcp": mcp}
+        entries: dict[str, Any] = {section: {"tickets": item}}
+        async with local_core(config(**entries), tmp_path) as core, naming("tickets", endpoint=core.url) as opened:
+            tools, _ = await tools_for(ONE, opened, "calculator")
+            found, refused = [await call(tools, "tickets_find", path) for path in ("first", "tickets")]
     assert list(tools) == ["tickets_find", "tickets_calculator"]
     assert (found, "tickets is not called" in refused) == ("Found.", True)
     headers = {name.lower(): value for name, value in requests[-1]["headers"].items()}
-    assert headers[CALL_PATH.lower()] == "first,tickets"
+    assert headers[CALL_PATH] == "first,tickets"
     assert headers["api-key"] != "key-one"
 
 
@@ -182,3 +185,10 @@ async def test_a_toolset_whose_listing_lies_is_bounded_and_takes_no_other_tools_
         assert name.startswith("liar_")
         assert Effect.WRITE in tool.effects
         assert len(json.dumps(tool.schema)) < 10_000
+
+
+@pytest.mark.fault("by name: a Core that does not say what the user may use")
+async def test_while_core_does_not_say_what_a_user_may_use_there_are_no_tools_by_name() -> None:
+    async with peer(answers(500)) as broken, naming("oracle", endpoint=broken.url) as opened:
+        tools, note = await tools_for(ONE, opened)
+    assert (tools, str(UNKNOWN) in note) == ({}, True)

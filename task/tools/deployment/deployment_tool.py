@@ -40,7 +40,7 @@ OWN_ARGUMENTS = frozenset({FILES, PROMPT, THREAD})
 MAX_FILES = 10
 MAX_BYTES = 50 * 2**20
 MAX_SAID = 1_000_000  # characters of an answer
-MAX_MEMO = 32_000  # characters, in the hidden state of the conversation
+MAX_STATE = 32_000  # bytes of a deployment's state, in the hidden state of the conversation
 _QUOTED_CHARS = 300
 _RETRIES = Retries(attempts=2)  # each try may cost as much as a picture
 _FILE_URL = re.compile(r"files/[^/\s?#]+/[^\s?#]+")
@@ -49,7 +49,6 @@ _MEDIA = ("image/", "audio/", "video/")
 _THREAD = (
     "A word for an exchange with it that later calls with this word continue, and it remembers; leave out for none"
 )
-_FORGETS = "[Its state is too large to be kept: a later call in the thread {!r} begins anew.]"
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
@@ -151,46 +150,40 @@ class DeploymentTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         tool_call_params.stage.append_content(f"{request_arguments(arguments)}## Response:\n\n")
-        relay, failed = Relay(tool_call_params.stage), True
-        try:
-            said, attachments = await self._ask(arguments, tool_call_params, relay)
-            failed = False
-        finally:
-            relay.close(failed=failed)
+        thread = arguments.get(THREAD) if self._called.by_name else None
+        before = self._before(thread, tool_call_params.earlier) if thread is not None else ()
+        with Relay(tool_call_params.stage) as relay:
+            said, attachments = await self._ask(arguments, tool_call_params, relay, before)
         if not said and not attachments:
             raise ToolError(f"The deployment {self._called.deployment} answered with nothing. Try another way.")
         said, citations = cited(said, relay.annotations, tool_call_params.sources)
         message = answered(said, [*attachments, *citations])
-        if (thread := arguments.get(THREAD) if self._called.by_name else None) is None:
+        if thread is None:
             return message
-        memo = orjson.dumps({"deployment": self._called.deployment, "thread": thread, "state": relay.state}).decode()
-        if len(memo) <= MAX_MEMO:
-            return replace(message, memo=memo)
-        return replace(message, content=f"{message.text()}\n\n{_FORGETS.format(thread)}")
+        state = relay.state if len(orjson.dumps(relay.state)) <= MAX_STATE else None
+        memo = {"deployment": self._called.deployment, "thread": thread, "state": state}
+        return replace(message, memo=orjson.dumps(memo).decode())
 
     async def _ask(
-        self, arguments: Mapping[str, Any], params: ToolCallParams, relay: Relay | None = None
+        self, arguments: Mapping[str, Any], params: ToolCallParams, relay: Relay, before: Sequence[Message] = ()
     ) -> tuple[str, list[Attachment]]:
-        """The deployment's text, and its files as URLs, all stored in DIAL."""
+        """The deployment's text, and its files as URLs, all stored in DIAL. `before` are earlier messages to it."""
         deployment, answer = self._called.deployment, Accumulator()
         message, options = self._request(arguments, params)
-        messages = [*self._thread(arguments.get(THREAD), params.earlier), message]
-        session, caller = self._access.session, calling(params.known_caller, deployment)
-        left = MAX_SAID
+        session, caller, left = self._access.session, calling(params.known_caller, deployment), MAX_SAID
         model = DialChatModel(
             session, self._endpoint, deployment, caller.api_key, caller.headers, profile=BASIC, retries=_RETRIES
         )
         try:
-            async with aclosing(model.stream(messages, (), options)) as deltas:
+            async with aclosing(model.stream([*before, message], (), options)) as deltas:
                 async for delta in deltas:
                     answer.add(delta)
                     if isinstance(delta, Usage):
                         caller.spend(delta, deployment)
-                    elif isinstance(delta, DialDelta) and relay is not None:
+                    elif isinstance(delta, DialDelta):
                         relay.add(delta)
                     elif isinstance(delta, TextDelta):
-                        if relay is not None:
-                            relay.stage.append_content(delta.text)
+                        relay.stage.append_content(delta.text)
                         if (left := left - len(delta.text)) <= 0:  # it may go on for ever
                             break
         except ProviderError as error:
@@ -208,18 +201,15 @@ class DeploymentTool(BaseTool):
         stored = [await self._stored(item, params.api_key) for item in files]
         return _DATA_IN_TEXT.sub("attached", said), stored
 
-    def _thread(self, thread: Any, earlier: Sequence[Message]) -> list[Message]:
+    def _before(self, thread: str, earlier: Sequence[Message]) -> list[Message]:
         # What was asked and answered in the thread: the deployment's state goes back with each of its answers.
-        if thread is None or not self._called.by_name:
-            return []
         asked = {call.id: call.arguments() for item in earlier for call in item.tool_calls if call.name == self.name}
-        messages, place = list[Message](), {"deployment": self._called.deployment, "thread": thread}
+        messages = list[Message]()
         for item in earlier:
-            if item.role is Role.TOOL and item.memo and item.tool_call_id in asked:
-                memo = orjson.loads(item.memo)
-                if memo.items() >= place.items():
-                    prompt = str(asked[item.tool_call_id].get(self._called.prompt, ""))
-                    messages += [user(prompt), Answered(Role.ASSISTANT, item.text(), state=memo.get("state"))]
+            memo = orjson.loads(item.memo) if item.memo and item.tool_call_id in asked else {}
+            if (memo.get("deployment"), memo.get("thread")) == (self._called.deployment, thread):
+                prompt = str(asked[str(item.tool_call_id)].get(self._called.prompt, ""))
+                messages += [user(prompt), Answered(Role.ASSISTANT, item.text(), state=memo.get("state"))]
         return messages
 
     def _request(self, arguments: Mapping[str, Any], params: ToolCallParams) -> tuple[Message, ModelOptions]:

@@ -6,7 +6,9 @@ from uuid import uuid4
 
 from task.conversation.messages import Message
 from task.errors import ToolError
+from task.output.sinks import NullChoice
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool, answered
+from task.tools.deployment.relay import Relay
 from task.tools.models import ToolCallParams
 
 DEPLOYMENT = "dall-e-3"
@@ -50,7 +52,7 @@ class ImageGenerationTool(DeploymentTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        said, attachments = await self._ask(arguments, tool_call_params)
+        said, attachments = await self._ask(arguments, tool_call_params, Relay(NullChoice()))
         deployment = self._called.deployment
         # DIAL Chat distinguishes the attachments of a message by their titles.
         pictures = [
