@@ -18,8 +18,10 @@ from task.settings.sources import read_dotenv
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
 TEMPLATE_AGENT = "http://agent:5030"  # the service of docker-compose.yml
 Version = tuple[int, int]
-NEWEST: Version = (0, 46)
+NEWEST: Version = (0, 49)
 OLDEST: Version = (0, 25)
+NEEDS_NO_EDITOR: Version = (0, 41)
+TYPES = "applicationTypeSchemas"
 app = typer.Typer(add_completion=False)
 _VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -33,7 +35,9 @@ def core_config(
     ] = "600",
     fragment: Annotated[
         bool,
-        typer.Option("--fragment", help="Only what an existing Core needs: the application, and its roles' limits."),
+        typer.Option(
+            "--fragment", help="Only what an existing Core needs: the application, its type, its roles' limits."
+        ),
     ] = False,
     agent: Annotated[str | None, typer.Option(metavar="URL", help="Where that Core reaches this agent.")] = None,
     core_version: Annotated[
@@ -76,12 +80,12 @@ def parsed_version(text: str) -> Version:
     """
     found = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?(?:-rc)?", text)
     if found is None or (version := (int(found[1]), int(found[2]))) < OLDEST:
-        raise ValueError(f"{text!r} is not a version of DIAL Core such as 0.46, at least 0.25")
+        raise ValueError(f"{text!r} is not a version of DIAL Core such as 0.48, at least 0.25")
     return version
 
 
 def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version: Version = NEWEST) -> str:
-    """The applications of a configuration, and what its roles may do with them, for the agent at this address.
+    """The applications of a configuration with their types, and what its roles may do, for the agent at this address.
 
     Raises:
         SettingsError: the template is not a configuration.
@@ -94,12 +98,13 @@ def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version:
             for role, entry in config["roles"].items()
         }
         roles = {role: {"limits": own} for role, own in limits.items() if own}
-        for application in applications.values():
-            application.pop("iconUrl", None)  # it is on the theme server of docker-compose.yml
+        types = config.get(TYPES, [])
+        for entry in (*applications.values(), *types):
+            for name in ("iconUrl", "dial:applicationTypeIconUrl"):  # on the theme server of docker-compose.yml
+                entry.pop(name, None)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} is not a configuration with applications and roles. Correct it.") from error
-    schema = _schema(path)
-    return json.dumps(_pruned({"applications": applications, "roles": roles}, schema, schema, version), indent=2)
+    return _for_version({"applications": applications, TYPES: types, "roles": roles}, _schema(path), version, agent)
 
 
 def render_config(
@@ -121,7 +126,7 @@ def render_config(
         raise SettingsError(f"{path} is not valid JSON: {error}. Correct it.") from error
     schema = _schema(path)
     _check(document, schema, path)
-    return json.dumps(_pruned(document, schema, schema, version), indent=2)
+    return _for_version(document, schema, version, agent.rstrip("/"))
 
 
 def _check(document: Any, schema: dict[str, Any], path: Path) -> None:
@@ -142,9 +147,18 @@ def _check(document: Any, schema: dict[str, Any], path: Path) -> None:
                 raise SettingsError(f"{path}: roles.{role}.limits.{name}: no such deployment. Choose among: {known}.")
 
 
+def _for_version(document: dict[str, Any], schema: Mapping[str, Any], version: Version, agent: str) -> str:
+    fitting = _pruned(document, schema, schema, version)
+    for kind in fitting.get(TYPES, ()) if version < NEEDS_NO_EDITOR else ():
+        kind.setdefault("dial:applicationTypeEditorUrl", f"{agent}/editor")
+    return json.dumps(fitting, indent=2)
+
+
 def _pruned(value: Any, node: Any, schema: Mapping[str, Any], version: Version) -> Any:
     # Without the fields that a Core of this version does not know: one of them in an entry, and it refuses the file.
-    if version >= NEWEST or not isinstance(value, dict) or not isinstance(node, dict):
+    if isinstance(value, list) and isinstance(node, dict):
+        return [_pruned(item, node.get("items"), schema, version) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict) or not isinstance(node, dict):
         return value
     rules, kept = cast("dict[str, Any]", node), dict[str, Any]()
     if "$ref" in rules:

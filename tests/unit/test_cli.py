@@ -109,7 +109,7 @@ def test_the_fragment_for_an_existing_core_needs_no_key_and_has_this_agents_addr
     shown = dial_agent(tmp_path, "core-config", "--fragment", AGENT_PORT="6001")
     fragment = json.loads(shown.stdout)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert fragment.keys() == {"applications", "roles"}
+    assert fragment.keys() == {"applications", "applicationTypeSchemas", "roles"}
     agent = "http://127.0.0.1:6001/openai/deployments/general-purpose-agent"
     application = fragment["applications"]["general-purpose-agent"]
     assert application["endpoint"] == f"{agent}/chat/completions"
@@ -119,7 +119,14 @@ def test_the_fragment_for_an_existing_core_needs_no_key_and_has_this_agents_addr
     assert "gpt-4o" not in shown.stdout
     older = dial_agent(tmp_path, "core-config", "--fragment", "--core-version", "0.25").stdout
     features = json.loads(older)["applications"]["general-purpose-agent"]["features"]
-    assert application["features"].keys() - features.keys() == {"assistantAttachmentsInRequestSupported"}
+    assert application["features"].keys() - features.keys() == NEWER
+    [kind], [old] = fragment["applicationTypeSchemas"], json.loads(older)["applicationTypeSchemas"]
+    assert kind["dial:applicationTypeSchemaEndpoint"] == f"{agent}/application-schema"
+    assert kind.keys() ^ old.keys() == {"dial:applicationTypeSchemaEndpoint", "dial:applicationTypeEditorUrl"}
+    assert (old["dial:applicationTypeEditorUrl"], old["properties"]) == (
+        "http://127.0.0.1:5030/editor",
+        kind["properties"],
+    )
 
 
 @pytest.mark.fault("model: a fragment of something that is no configuration, or for an address that is none")
@@ -149,7 +156,7 @@ def test_a_written_core_config_is_readable_by_its_owner_only_unless_another_mode
 CONFIG: dict[str, Any] = json.loads(OWN_CONFIG.read_text(encoding="utf-8"))
 SCHEMA: dict[str, Any] = json.loads(OWN_CONFIG.with_name("schema.json").read_text(encoding="utf-8"))
 KEYS = {"DIAL_API_KEY": "a-key-of-ours", "OPENAI_API_KEY": "a-key-of-theirs"}
-# Documented for applications and their features, beside those of the configuration itself.
+NEWER = {"assistantAttachmentsInRequestSupported", "supportCommentInRateResponse"}  # of features
 
 
 def test_core_lists_the_agent_as_people_find_it_in_the_marketplace() -> None:
@@ -199,9 +206,22 @@ def test_what_local_core_reads_is_what_the_schema_allows(name: str, model: type[
     assert {to_camel(field) for field in model.model_fields} - {"name"} <= fields(name)
 
 
-def test_the_file_starts_every_core_since_037_as_it_is() -> None:
-    assert rendered((0, 37)) == rendered() == json.loads(render_config(OWN_CONFIG, KEYS))
-    assert rendered((0, 36)) != rendered()
+def test_the_file_starts_every_core_since_046_as_it_is() -> None:
+    assert rendered((0, 46)) == rendered() == json.loads(render_config(OWN_CONFIG, KEYS))
+    assert rendered((0, 45)) != rendered()
+
+
+@pytest.mark.parametrize("version", [(0, minor) for minor in range(25, 50)])
+def test_the_printed_file_is_a_configuration_of_its_version(version: Version) -> None:
+    config = rendered(version)
+    assert all(since <= version for since in used(config, SCHEMA))
+    assert config["applications"]["general-purpose-agent"]["features"]["temperatureSupported"] is True
+    assert config["models"]["gpt-4o"]["features"]["temperatureSupported"] is True
+    [kind] = config["applicationTypeSchemas"]
+    assert kind["properties"]
+    assert ("dial:applicationTypeSchemaEndpoint" in kind, "dial:applicationTypeEditorUrl" in kind) == (
+        version >= (0, 41), version < (0, 41),
+    )  # fmt: skip
 
 
 @pytest.mark.fault("compose: a version of Core that is none or too old, and a field that an older Core refuses")
@@ -209,14 +229,18 @@ def test_for_an_older_core_the_file_has_no_field_that_it_refuses_and_keeps_all_o
     older, newer = rendered(OLDEST), rendered()
     assert newer.keys() - older.keys() == {"toolsets"}
     features = [config["applications"]["general-purpose-agent"].pop("features") for config in (older, newer)]
-    assert features[1].keys() - features[0].keys() == {"assistantAttachmentsInRequestSupported"}
+    assert features[1].keys() - features[0].keys() == NEWER
     newer.pop("toolsets")
+    for config in (older, newer):
+        config.pop("applicationTypeSchemas")
     assert older == newer
-    assert all(since <= OLDEST for since in used(older, SCHEMA))
 
 
 def used(value: Any, node: Any) -> Iterator[Version]:
     """The versions since which Core knows the fields of the value."""
+    if isinstance(value, list) and isinstance(node, dict):
+        for item in value:
+            yield from used(item, node.get("items"))
     if not isinstance(value, dict) or not isinstance(node, dict):
         return
     node = {**node, **SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]} if "$ref" in node else node
@@ -228,7 +252,7 @@ def used(value: Any, node: Any) -> Iterator[Version]:
 @pytest.mark.fault("compose: a version of Core that is none or too old, and a field that an older Core refuses")
 @pytest.mark.parametrize("version", ["0.24", "newest", "1", "0.46; rm", ""])
 def test_a_version_that_core_never_had_or_that_is_too_old_is_refused(version: str) -> None:
-    with pytest.raises(ValueError, match=r"not a version of DIAL Core such as 0\.46, at least 0\.25"):
+    with pytest.raises(ValueError, match=r"not a version of DIAL Core such as 0\.48, at least 0\.25"):
         parsed_version(version)
 
 
@@ -240,6 +264,7 @@ FAULTS: list[tuple[str, str, str]] = [
     ('"project": "GENERAL-PURPOSE-AGENT", ', "", "keys.…: not valid"),
     ('"http://agent:5030/openai', '"agent:5030/openai', "general-purpose-agent.endpoint: not valid"),
     ('"displayName": "GPT 4o"', '"displayName": "GPT \udcff"', "cannot be read as UTF-8 text"),
+    ("applicationTypeDisplayName", "applicationTypDisplayName", "applicationTypeSchemas.0: .*not valid"),
 ]
 
 

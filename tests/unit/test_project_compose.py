@@ -18,7 +18,7 @@ COMPOSE = composed(FILLED)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONE_SHOT = {"core-config", "ollama-pull"}
 UNWATCHED = {"collector", "dapr"}  # images with one program and nothing that could ask for its health
-WRITABLE = {"chat", "core", "ollama", "ollama-pull"}  # images that write beside their data
+WRITABLE = {"chat", "chat-1", "core", "ollama", "ollama-pull"}  # images that write beside their data
 # The container's port mapping and its health check need these.
 FIXED = {"AGENT_HOST", "AGENT_PORT"}
 SECRET_NAMES = re.compile(r"KEY$|SECRET$|\.key$|\.secret$|PASSWORD|TOKEN")
@@ -74,6 +74,7 @@ def test_a_missing_variable_stops_the_start_with_its_name_and_the_fix(name: str)
         ("HOST_PORT_AGENT", "agent"),
         ("HOST_PORT_BALANCER", "balancer"),
         ("HOST_PORT_CHAT", "chat"),
+        ("HOST_PORT_CHAT_1", "chat-1"),
         ("HOST_PORT_CORE", "core"),
         ("HOST_PORT_GRAFANA", "grafana"),
         ("HOST_PORT_THEMES", "themes"),
@@ -82,7 +83,7 @@ def test_a_missing_variable_stops_the_start_with_its_name_and_the_fix(name: str)
 def test_where_a_port_is_taken_another_one_is_chosen_in_the_env_file(variable: str, service: str) -> None:
     [usual], [other] = SERVICES[service]["ports"], composed({**FILLED, variable: "6123"})["services"][service]["ports"]
     assert other == f"127.0.0.1:6123:{usual.rpartition(':')[2]}"
-    assert len({port for entry in SERVICES.values() for port in entry.get("ports", [])}) == 6
+    assert len({port for entry in SERVICES.values() for port in entry.get("ports", [])}) == 7
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -126,6 +127,22 @@ def started(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
 def test_every_image_is_pinned_to_a_version(name: str) -> None:
     _, _, tag = SERVICES[name]["image"].rpartition(":")
     assert re.match(r"v?\d+\.\d+", tag)
+
+
+def test_chat_1_comes_beside_the_chat_that_is_the_default_and_returns_users_to_its_own_port() -> None:
+    assert (profiles("chat"), profiles("chat-1")) == (set(), {"chat-1"})
+    chat = composed({**FILLED, "HOST_PORT_CHAT_1": "6123", "CHAT_1_REALM": "https://id.example/realms/dial"})[
+        "services"
+    ]["chat-1"]["environment"]
+    assert chat["AUTH_KEYCLOAK_HOST"] == "https://id.example/realms/dial"
+    own = ("CORS_ORIGIN", "AUTH_CALLBACK_BASE_URL", "AUTH_POST_LOGOUT_REDIRECT_URI")
+    assert {chat[name] for name in own} == {"http://localhost:6123"}
+    assert (chat["DIAL_CORE_URL"], "DIAL_API_KEY" in chat) == ("http://core:8080", False)
+
+
+def test_core_gets_the_configuration_of_its_own_version() -> None:
+    image = SERVICES["core"]["image"].rpartition(":")[2]
+    assert f"--core-version {image.rpartition('.')[0]}" in SERVICES["core-config"]["command"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
