@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -32,7 +31,7 @@ from task.errors import (
 )
 from task.llm.failures import reported
 from task.product import Profile, Services, opened
-from task.product.applications import applied, stricter
+from task.product.applications import STRICTER, applied
 from task.product.opening import seal_of
 from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings
@@ -79,8 +78,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         try:
             parsed = DialRequest.parse(request)
             seal = self.seal
-            if parsed.of_application:
-                profile, parsed, seal = await self._of_application(parsed, request.headers)
+            if parsed.application or parsed.properties is not None:
+                profile, parsed, seal = await self._of_application(parsed)
             await profile.context_prompt(parsed.configuration.persona or "")
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:
@@ -113,16 +112,13 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             except Exception as error:
                 raise _failure(error, deployment) from error
 
-    async def _of_application(
-        self, request: DialRequest, headers: Mapping[str, str]
-    ) -> tuple[Profile, DialRequest, StateSeal]:
-        services, profile = self.opened
-        chosen, key = request.configuration, request.api_key
-        profile = await applied(services, profile, key, headers, request.properties, chosen.model or "")
+    async def _of_application(self, request: DialRequest) -> tuple[Profile, DialRequest, StateSeal]:
+        chosen, asked = request.configuration, (request.api_key, request.application, request.properties)
+        profile = await applied(*self.opened, *asked, chosen.model or "")
         # What is kept of a conversation in one application is not found from another, also in the same chat.
         place = profile.application.encode()
         here = sha256(place + b"\n" + (request.conversation_id or uuid4().hex).encode()).hexdigest()[:32]
-        mode = {"permission_mode": stricter(profile.mode, chosen.permission_mode)}
+        mode = {"permission_mode": max(profile.mode, chosen.permission_mode, key=STRICTER)}
         request = replace(request, conversation_id=here, configuration=chosen.model_copy(update=mode))
         return profile, request, StateSeal(hmac.digest(self.seal.secret, place, "sha256"))
 
@@ -145,21 +141,17 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         caller = identified(request)
         key = caller.core_key if caller is not None else request.api_key
         services, profile = self.opened
-        try:
-            profile = await applied(services, profile, key, request.headers)
-        except InvalidRequest as error:
-            raise _failure(error) from error
         models = await profile.listed_models(key) if profile.backend.listed else []
+        if application := request.dial_application_id:
+            try:
+                profile = await applied(services, profile, key, application)
+            except InvalidRequest as error:
+                raise _failure(error) from error
+            models = services.applications.bounds.models_among(models)
         context = profile.context
         personas = list(await context.personas()) if context is not None else []
         persona = context.persona if context else ""
         return configuration_schema(models, profile.model, personas, persona, profile.starters or STARTERS)
-
-    def application_schema(self) -> dict[str, Any]:
-        """The properties of an application made of the agent, as DIAL Core asks for them; needs no store."""
-        services, profile = self.opened
-        offers = profile.rules.policy.offers
-        return services.applications.bounds.schema([tool.name for tool in profile.tools if offers(tool.name)])
 
     async def _create_tools(self) -> list[BaseTool]:
         return list(self.opened[1].tools)

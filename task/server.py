@@ -109,7 +109,8 @@ def create_app(
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
 
     async def application_schema() -> Response:
-        return JSONResponse(application.application_schema())
+        own = [tool.name for tool in profile.tools if profile.rules.policy.offers(tool.name)]
+        return JSONResponse(services.applications.bounds.schema(own))
 
     app.add_api_route(APPLICATION_SCHEMA, application_schema, methods=["GET"])
     _add_routes(app, services, profile, shared, metrics)

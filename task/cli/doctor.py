@@ -16,23 +16,28 @@ from typing import Annotated
 import typer
 
 from task.cli import Exit
-from task.cli.addresses import core_is_ours
+from task.cli.addresses import core_is_ours, key_for
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Row, checked, row
 from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.state import StateSeal
 from task.core_client.files import UnpooledFiles
+from task.core_client.models import Caller, nobody
 from task.embedding.environment import EmbeddingEnvironment
-from task.errors import SettingsError, StoreUnavailable
+from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 from task.permissions.names import names_of
 from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS, dead_rules
+from task.product import opened
+from task.product.applications import narrowed
 from task.product.backends import BACKENDS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
+from task.product.profile import offered
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
 from task.settings import Settings
 from task.settings.installation import STATE_KEY, installation_secret
+from task.settings.sections import ApplicationLimits
 from task.store.database import Database, open_database
 from task.store.processes import Processes
 from task.store.schema import survey
@@ -58,13 +63,18 @@ def doctor(
     sandbox: Annotated[
         bool, typer.Option("--sandbox", help="Try ten ways out of the sandbox, and print the results.")
     ] = False,
+    application: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Print what an application made of the agent in DIAL has, by its id there."),
+    ] = None,
 ) -> None:
-    """Print the rows, or the verdict of each of the sandbox's probes."""
+    """Print the rows, the verdict of each of the sandbox's probes, or the effective profile of an application."""
     if sandbox:
         command = [*SANDBOX, "--self-test", *(["--json"] if as_json else [])]
         raise typer.Exit(Exit.FAILED if subprocess.run(command, check=False).returncode else Exit.DONE)  # noqa: S603
     try:
-        checks = asyncio.run(results(read_settings(config)))
+        settings = read_settings(config)
+        checks = asyncio.run(effective(settings, application) if application else results(settings))
     except SettingsError as error:
         checks = [Check("settings", "bad", str(error), CORRECT)]
     if as_json:
@@ -78,6 +88,30 @@ def doctor(
 async def results(settings: Settings, *names: str) -> list[Check]:
     """What the rows of these names find; without names, all rows."""
     return await checked(settings, [row for row in (*ROWS, *SERVERS) if not names or row.name in names])
+
+
+async def effective(settings: Settings, application: str) -> list[Check]:
+    """What an application has within the operator's bounds, as the agent's own key at Core reads it."""
+    key = key_for(settings, settings.dial_endpoint)
+    services, profile = opened(settings)
+    try:
+        given = await services.applications.read(application, key)
+        profile = narrowed(profile, application, given, services.applications.bounds)
+        tools, _ = await offered(services, profile, Caller(key, nobody, application=application))
+    except InvalidRequest as error:
+        return [Check(application, "bad", str(error), "Share it with this key, or correct the property that is named.")]
+    finally:
+        await services.close()
+    limits = {name: most for name in ApplicationLimits.model_fields if (most := getattr(profile.limits, name))}
+    found = {
+        "properties": ", ".join(sorted(given.model_fields_set)),  # Core shows most to the application's owner only
+        "model": profile.model,
+        "permission mode": profile.mode.value,
+        "limits": ", ".join(f"{name} {most:g}" for name, most in limits.items()),
+        "tools": ", ".join(tool.name for tool in tools),
+        "context": ", ".join(profile.folders),
+    }
+    return [Check(name, "ok", text or "none that DIAL_API_KEY may see") for name, text in found.items()]
 
 
 @row(ROWS, "settings")

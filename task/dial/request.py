@@ -27,7 +27,6 @@ from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, R
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.product.applications import ID, PROPERTIES
 from task.runs.request import RunCaller
 from task.shared.redis_store import RedisStore
 
@@ -139,7 +138,7 @@ class DialRequest:
 
     `options` are the model's, `headers` are those that travel on; `conversation_id` is the client's own, or empty.
     `owner` is the caller where the guard has identified it; the bucket of `api_key` is, where DIAL Core does.
-    `of_application`: it is one of an application that a user made; `properties` are those that its body brings.
+    `application` is the id of the one that a user made of the agent, or empty; `properties` came with the request.
     """
 
     incoming: Sequence[Incoming]
@@ -149,7 +148,7 @@ class DialRequest:
     conversation_id: str
     headers: Mapping[str, str]
     owner: str = ""
-    of_application: bool = False
+    application: str = ""
     properties: object = None
 
     @classmethod
@@ -183,9 +182,10 @@ class DialRequest:
             headers["X-CONVERSATION-ID"] = conversation_id
         caller = identified(request)
         key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
-        given = (custom.model_extra or {}).get("application_properties") if custom is not None else None
-        known = ID in request.headers or PROPERTIES in request.headers or given is not None
-        return cls(incoming, configuration, options, key, conversation_id, headers, owner, known, given)
+        application, given = request.dial_application_id or "", request.unreliable_dial_application_properties
+        if given is None and custom is not None:  # of Core 0.25
+            given = (custom.model_extra or {}).get("application_properties")
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner, application, given)
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:

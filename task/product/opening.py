@@ -20,12 +20,13 @@ from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
 from task.product import parts
-from task.product.applications import ApplicationLimits, Applications, Bounds
+from task.product.applications import Applications, Bounds
 from task.product.backends import BACKENDS, Backend
 from task.product.profile import Profile, Services
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
+from task.settings.sections import ApplicationLimits
 from task.store.access import StoreAccess, StoreOptions
 from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry

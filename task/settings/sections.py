@@ -87,11 +87,11 @@ class DeploymentSettings(Section):
     )
 
 
-class ApplicationLimitSettings(Section):
-    """How far one run of an application made of the agent may go at most; empty: as `limits`."""
+class ApplicationLimits(Section):
+    """How far one run of an application may go; of the settings the most, empty: as `limits`."""
 
     steps: int | None = setting(None, "Model requests with tools.", ge=1, le=1000)
-    run_seconds: float | None = setting(None, "Seconds.", gt=0)
+    run_seconds: float | None = setting(None, "Seconds with all calls.", gt=0)
     run_tokens: int | None = setting(None, "Tokens.", ge=1)
 
 
@@ -100,16 +100,13 @@ class ApplicationSettings(Section):
 
     tools: Texts | None = setting(
         None,
-        "Deployments, toolsets and own tools that applications may have, with `*` and `?`; not set: all that the "
-        "caller may use in Core.",
+        "Deployments, toolsets, own tools that applications may have, with `*`, `?`; not set: all of the caller's.",
     )
     models: Texts | None = setting(None, "Models that they may have, likewise.")
     from_request: bool = setting(
-        False,
-        "Believe properties that come with a request, as `dial:appendApplicationPropertiesHeader` and Core 0.25 send "
-        "them: only where DIAL Core alone reaches the agent's port.",
+        False, "Believe properties that come with requests: only where DIAL Core alone reaches the agent's port."
     )
-    limits: ApplicationLimitSettings = ApplicationLimitSettings()
+    limits: ApplicationLimits = ApplicationLimits()
 
 
 class McpServerSettings(Section):

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from task.product.applications import ID, MOST_BYTES, PROPERTIES
+from task.product.applications import MOST_BYTES
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams
 
 AGENT = "/openai/deployments/general-purpose-agent"
+ID, PROPERTIES = "X-DIAL-APPLICATION-ID", "X-DIAL-APPLICATION-PROPERTIES"
 MINE = "applications/bucket/My%20agent__1.0"
 INSTRUCTIONS = {"instructions": "Answer in verse."}
 
@@ -102,14 +103,14 @@ async def test_properties_that_a_request_brings_itself_do_not_count_at_an_open_p
         prompt = agent.prompt
     assert alone == in_body
     assert alone[0] == 400
-    assert alone[1].startswith("The request brings an application's properties with it, but only those that DIAL Core")
+    assert alone[1].startswith("Properties that a request brings itself do not count here")
     assert asked == []
     assert beside == (200, "Yes.")
     assert prompt.endswith("\n\nAnswer in verse.")
 
 
 async def test_where_core_alone_reaches_the_port_its_header_and_its_body_count(tmp_path: Path) -> None:
-    told = json.dumps({"instructions": "Reply in Zürich German."}, ensure_ascii=False)
+    told = json.dumps({"instructions": "Reply in Zürich German."})
     async with door(made_of({}), tmp_path, applications={"from_request": True}) as agent:
         header = await agent.ask({ID: MINE, PROPERTIES: told})
         prompt = agent.prompt
@@ -131,7 +132,10 @@ async def test_where_core_alone_reaches_the_port_its_header_and_its_body_count(t
     [
         (made_of({"instructions": "x" * 2**20}), f"do not fit: they have more than {MOST_BYTES:,} bytes."),
         (made_of({"limits": {"steps": "many"}}), "property 'limits.steps' does not fit: Input should be a valid int"),
-        (made_of({"model": "gpt-5"}), "property 'model' names 'gpt-5', which the operator does not allow (AGENT_APPL"),
+        (
+            made_of({"model": "gpt-5"}),
+            "property 'model' names 'gpt-5', which AGENT_APPLICATIONS__MODELS does not allow.",
+        ),
         (answers(404), "The application is not there any more, or you may not use it."),
         (answers(403), "The application is not there any more, or you may not use it."),
         (answers(302, Location="http://127.0.0.1:9/"), "DIAL Core does not say now what this application is made of."),
@@ -153,9 +157,8 @@ async def test_an_application_that_cannot_be_used_is_refused_in_one_sentence(
 @pytest.mark.parametrize("name", ["../models/gpt-4o", "a/%2e%2E/b", "applications//x", ".", "/"])
 async def test_an_id_that_leads_elsewhere_reaches_nothing(name: str, tmp_path: Path) -> None:
     async with door(made_of(INSTRUCTIONS), tmp_path) as agent:
-        status, refusal = await agent.ask({ID: name})
-        assert agent.core.requests == []
-    assert (status, refusal.partition(",")[0]) == (400, "The application is not there any more")
+        status, _ = await agent.ask({ID: name})
+        assert (status, agent.core.requests) == (400, [])
 
 
 async def test_an_id_with_a_query_in_it_is_a_name(tmp_path: Path) -> None:

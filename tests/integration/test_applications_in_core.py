@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout
+from pydantic import SecretStr
 
 from task.cli.core_config import OWN_CONFIG, TEMPLATE_AGENT
+from task.cli.doctor import effective
 from task.llm.scripted import Reply, says, wants
+from task.settings import Settings
+from task.settings.sections import ApplicationSettings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import ChatReader
 from tests.support.core import RunningCore, local_core
@@ -53,6 +57,7 @@ class Dial:
     core: RunningCore
     upstream: Upstream
     agent_url: str
+    settings: Settings
     session: ClientSession
     type: str
 
@@ -92,7 +97,7 @@ async def dial(
         chosen = settings_of(core, upstream, tmp_path, more)
         url = await stack.enter_async_context(running_agent(chosen, port=port))
         session = await stack.enter_async_context(ClientSession(timeout=ClientTimeout(30)))
-        yield Dial(core, upstream, url, session, types[0]["$id"])
+        yield Dial(core, upstream, url, chosen, session, types[0]["$id"])
 
 
 async def test_a_user_makes_an_application_and_it_answers_as_it_was_made(tmp_path: Path) -> None:
@@ -225,5 +230,23 @@ async def test_behind_core_0_25_the_properties_come_in_the_body_where_the_operat
         assert d.upstream.requests[1].messages[0]["content"].endswith("\n\nAnswer in verse.")
     else:
         assert first.error is not None
-        assert "AGENT_APPLICATIONS__FROM_REQUEST=true" in str(first.error)
+        assert "AGENT_APPLICATIONS__FROM_REQUEST" in str(first.error)
     assert plain.content
+
+
+async def test_doctor_prints_what_an_application_has_within_the_bounds(tmp_path: Path) -> None:
+    properties = {"builtin": ["calculator"], "limits": {"steps": 4}, "instructions": "Answer.", "tools": ["search"]}
+    async with dial(tmp_path) as d:
+        mine, free = await d.make("mine", properties), await d.make("free", {})
+        settings = d.settings.model_copy(update={"dial_api_key": SecretStr("key-one")})
+        rows = {check.name: (check.state, check.found) for check in await effective(settings, mine)}
+        bounded = settings.model_copy(update={"applications": ApplicationSettings(tools=["calc*"])})
+        [refused] = await effective(bounded, mine)
+        [gone] = await effective(settings.model_copy(update={"dial_api_key": SecretStr("key-two")}), mine)
+        hidden = await effective(settings, free)
+    assert rows["tools"] == ("ok", "calculator")
+    assert rows["limits"] == ("ok", "steps 4, run_seconds 1500")
+    assert rows["properties"] == ("ok", "builtin, instructions, limits, tools")
+    assert (refused.state, refused.found[:53]) == ("bad", "The application's property 'tools' names 'search', wh")
+    assert gone.found.startswith("The application is not there any more")
+    assert (hidden[0].name, hidden[0].found) == ("properties", "none that DIAL_API_KEY may see")

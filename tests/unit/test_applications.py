@@ -9,8 +9,9 @@ from jsonschema import Draft202012Validator
 from task.cli.core_config import OWN_CONFIG
 from task.errors import InvalidRequest
 from task.permissions.decisions import PermissionMode
-from task.product.applications import ApplicationLimits, ApplicationProperties, Bounds, narrowed, stricter
+from task.product.applications import ApplicationProperties, Bounds, narrowed
 from task.product.opening import opened_bare
+from task.settings.sections import ApplicationLimits
 
 BOUNDS = Bounds(("calculator", "search-*", "team.a/?"), ("gpt-4o", "o*"), ApplicationLimits(steps=10, run_tokens=5000))
 FITTING = {
@@ -121,10 +122,3 @@ async def test_an_application_narrows_the_profile_and_never_widens_it() -> None:
     assert [tool.name for tool in whole.kept(profile.tools)] == ["calculator"]
     assert (plain.prompt, plain.model, plain.mode) == (profile.prompt, profile.model, profile.mode)
     assert plain.limits.run_seconds == profile.limits.run_seconds
-
-
-@pytest.mark.parametrize("one", PermissionMode)
-@pytest.mark.parametrize("other", PermissionMode)
-def test_of_two_modes_the_stricter_one_counts(one: PermissionMode, other: PermissionMode) -> None:
-    order = [PermissionMode.DEFAULT, PermissionMode.ASK, PermissionMode.READ_ONLY]
-    assert order.index(stricter(one, other)) == max(order.index(one), order.index(other))
