@@ -123,6 +123,7 @@ async def _tools(
     own: Sequence[BaseTool] = [*profile.tools, *context_tools(profile.context, context)]
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
         own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
+    own = own if profile.builtin is None else profile.kept(own)
     policy = profile.rules.policy
     attached = [file for item in request.messages if item.role is Role.USER for file in item.attachments]
     if attached:
@@ -138,8 +139,8 @@ async def _tools(
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
     found = await discover(request.caller, taken, choice)
     found.show(choice)
-    offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
-    offered = offered if profile.builtin is None else profile.kept(offered)
+    of_servers = found.tools if profile.builtin is None else profile.kept(found.tools)
+    offered = [tool for tool in (*own, *of_servers) if policy.offers(tool.name)]
     theirs = request.own_names
     tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]  # the caller's come first
     tools += request.own_tools

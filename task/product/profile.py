@@ -185,9 +185,9 @@ class Profile:
         return await transcribed_by(self.backend.chat_model(deployment, caller), recording)
 
     def kept(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
-        """Those of the agent's own tools and of the servers' that an application keeps."""
+        """Those of the tools that an application keeps; the ones that it names stay."""
         wanted = re.compile(self.builtin or "")
-        return [tool for tool in tools if any(map(wanted.search, names_of(tool.name)))]
+        return [tool for tool in tools if tool.by_name or any(map(wanted.search, names_of(tool.name)))]
 
     def continues(self, door: str) -> bool:
         """Whether a suspended run of this door has its tools here."""

@@ -56,6 +56,7 @@ class BaseTool(ABC):
     """
 
     spec = ToolSpec("", "", {})
+    by_name = False  # of a deployment, application or toolset that is named as a tool, and of all that such one offers
 
     @property
     def name(self) -> str:

@@ -61,7 +61,7 @@ class Door:
     @property
     def prompt(self) -> str:
         """The system prompt of the last request to the model."""
-        return json.loads(self.core.last.body)["messages"][0]["content"]
+        return json.loads(self.core.last.body)["messages"][0]["content"].partition("\n\nToday is ")[0]
 
 
 @asynccontextmanager

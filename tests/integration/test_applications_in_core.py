@@ -18,6 +18,7 @@ from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from task.settings.sections import ApplicationSettings
 from tests.support.agent import running_agent
+from tests.support.callees import callee, entry, stage
 from tests.support.chat_reader import ChatReader
 from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import calling, make_application
@@ -83,7 +84,7 @@ class Dial:
 
 @asynccontextmanager
 async def dial(
-    tmp_path: Path, *items: Item, then: Item | None = None, version: int = 49, **settings: Any
+    tmp_path: Path, *items: Item, then: Item | None = None, version: int = 49, entries: Any = None, **settings: Any
 ) -> AsyncGenerator[Dial]:
     (tmp_path / "where.py").write_text(WHERE)
     port = free_port()
@@ -92,6 +93,7 @@ async def dial(
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(openai_upstream(*items, then=then))
         document = core_config(port, upstream.endpoint) | {"applicationTypeSchemas": types}
+        document["applications"] |= entries or {}
         core = await stack.enter_async_context(local_core(document, tmp_path, version=version))
         more = {"tool_paths": [str(tmp_path / "where.py")], "deployments": {"image": "off"}, **settings}
         chosen = settings_of(core, upstream, tmp_path, more)
@@ -114,7 +116,33 @@ async def test_a_user_makes_an_application_and_it_answers_as_it_was_made(tmp_pat
         assert answer.content == "Four, and no more."
         assert d.prompt.endswith("\n\nAnswer in verse.")
         assert d.tools == ["calculator", "where"]
-        assert d.upstream.requests[0].messages[-1]["content"] == "What is 2+2?"
+        assert d.upstream.requests[0].messages[1]["content"] == "What is 2+2?"
+
+
+async def test_an_application_has_the_tools_and_the_folder_that_it_names_beside_the_own_ones_it_keeps(
+    tmp_path: Path,
+) -> None:
+    items = (wants("oracle", prompt="Will it rain?"), says("It will."), says("No."))
+    async with callee([stage(0, name="Think", status=None), {"content": "Yes."}]) as oracle:
+        entries = {"oracle": entry(oracle), "secret": entry(oracle, userRoles=["others"])}
+        async with dial(tmp_path, *items, entries=entries) as d:
+            note = await d.chat(DEPLOYMENT).upload("note.txt", b"Bring an umbrella.", "text/plain")
+            folder = f"{note['url'].rpartition('/')[0]}/"
+            properties = {"tools": ["oracle", "secret"], "builtin": ["calculator"], "context": [note["url"]]}
+            chat = d.chat(await d.make("mine", properties))
+            question = await chat.ask("Will it rain?")
+            offered = d.tools
+            answer = await chat.ask("yes")
+            again = d.chat(await d.make("folder", {"builtin": [], "context": [folder + "notes/"]}))
+            await again.ask("Anything?")
+            listed = d.tools
+    assert question.form_schema is not None
+    assert answer.content == "It will."
+    assert [stage.name.partition(" [")[0] for stage in answer.stages.values()] == ["oracle: Will it rain?", "Think"]
+    assert {"calculator", "oracle"} <= set(offered)
+    assert {"secret", "where", "rag_search_tool"}.isdisjoint(offered)
+    assert note["url"] in d.upstream.requests[0].messages[0]["content"]
+    assert all(name.startswith("files_") for name in {*offered, *listed} - {"calculator", "oracle"})
 
 
 async def test_another_user_can_neither_call_nor_read_it_also_at_the_agents_open_port(tmp_path: Path) -> None:
@@ -227,7 +255,7 @@ async def test_behind_core_0_25_the_properties_come_in_the_body_where_the_operat
     if trusted:
         assert first.content == second.content
         assert len({first.content, other.content, plain.content}) == 3
-        assert d.upstream.requests[1].messages[0]["content"].endswith("\n\nAnswer in verse.")
+        assert "\n\nAnswer in verse." in d.upstream.requests[1].messages[0]["content"]
     else:
         assert first.error is not None
         assert "AGENT_APPLICATIONS__FROM_REQUEST" in str(first.error)

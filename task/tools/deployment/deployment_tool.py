@@ -126,7 +126,7 @@ class DeploymentTool(BaseTool):
     ) -> None:
         self._access = access or DeploymentAccess()
         self._endpoint = endpoint
-        self._called = deployment
+        self._called, self.by_name = deployment, deployment.by_name
         self._files = self._access.files or UnpooledFiles(endpoint)
         properties: dict[str, Any] = {
             deployment.prompt: text(deployment.prompt_description),

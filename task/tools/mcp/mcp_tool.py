@@ -65,7 +65,7 @@ class MCPTool(BaseTool):
         self._files = files
         self._forward_key = forward_key
         self._toolset, self._sign_in = toolset, sign_in
-        self._called = called
+        self._called, self.by_name = called, bool(called)
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
