@@ -22,13 +22,15 @@ from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, StateS
 from task.dial.approvals import DialApprovals
 from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
+from task.llm.base import Usage
 from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
 from task.product import Profile, Services
 from task.product.opening import opened_bare
 from task.shares import ON_BEHALF_OF
+from task.store.trace_records import usage_by_model
 from task.tools.base import BaseTool
-from task.tools.models import Caller
+from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Toolbox, named
 from task.turn import TurnRequest, take_turn
 
@@ -124,7 +126,7 @@ class GeneralPurposeAgent:
             outcome = await self._take(services, chosen, turn, choice, approvals)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
-        response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
+        _report(response, deployment_name, outcome)
         return outcome.answer
 
     async def _take(
@@ -209,6 +211,17 @@ class GeneralPurposeAgent:
         return self._given or opened_bare(self.endpoint)
 
 
+def _report(response: Response, model: str, outcome: RunOutcome) -> None:
+    used = outcome.usage
+    response.set_usage(used.prompt_tokens, used.completion_tokens)
+    own = used - sum(outcome.tool_usage.values(), Usage())
+    for name, part in usage_by_model(model, own, outcome.tool_usage).items():
+        if name != TOOLS:  # tokens of tools that name no model
+            response.add_usage_per_model(name, part.prompt_tokens, part.completion_tokens)
+    if outcome.discarded:
+        response.set_discarded_messages(list(outcome.discarded))
+
+
 def _states(incoming: Sequence[Incoming]) -> dict[int, Mapping[str, Any]]:
     return {
         place: item.state
@@ -234,7 +247,7 @@ class FoldedChoice(ForwardingChoice):
 
     def append_content(self, content: str) -> None:
         self.said.append(content)
-        super().append_content(content)
+        self._sink.append_content(content)
 
     def create_stage(self, name: str | None = None) -> StageSink:
         if not self._created and self._at_first is not None:

@@ -73,7 +73,8 @@ class RunOutcome:
     those of its tools included; `tool_usage` has these apart, by the model that took them.
 
     `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed; `cut`: the
-    answer ended at the model's limit of tokens. `grants` hold for the rest of the conversation.
+    answer ended at the model's limit of tokens. `grants` hold for the rest of the conversation. `discarded` are the
+    places of messages that the model did not get, because the conversation was too long for it.
     """
 
     status: Status
@@ -85,6 +86,7 @@ class RunOutcome:
     tool_usage: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     cut: bool = False
     grants: tuple[Grant, ...] = ()
+    discarded: tuple[int, ...] = ()
 
     @property
     def answer(self) -> Message:
@@ -195,7 +197,10 @@ class _Run:
         left = ids | {call.id for call in self._open}
         self._messages[self._base :] = repaired(self._messages[self._base :], left)
         added, by_tools = interrupted(self._added, ids), dict(self._tool_usage)
-        return RunOutcome(status, added, self._usage, tuple(pending), limit, error, by_tools, self._cut)
+        left_out = tuple(sorted(self._loop.window.discarded))
+        return RunOutcome(
+            status, added, self._usage, tuple(pending), limit, error, by_tools, self._cut, discarded=left_out
+        )
 
     async def outcome(self) -> RunOutcome:
         loop, limits, spent = self._loop, self._loop.limits, self._loop.limits.spent or Spent()

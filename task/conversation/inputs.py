@@ -80,7 +80,9 @@ def conversation(
             messages += with_turn(turn.history, item.text())
         else:
             unsourced = position not in turns and item.state != no_tools(item.text())
-            messages.append(Message(_ASSISTANT, item.text(), unsourced=unsourced))
+            messages.append(Message(_ASSISTANT, item.text(), unsourced=unsourced, place=item.place))
+        if turn.history:
+            messages[-1] = replace(messages[-1], place=item.place)
         pictures = tuple(file for file in item.attachments if file.is_stored_picture) if item.attachments else ()
         if pictures and messages[-1].role is _ASSISTANT:
             messages[-1] = replace(messages[-1], attachments=pictures)
@@ -97,7 +99,7 @@ def user_message(message: Message) -> Message:
         content = [*content, {"type": "text", "text": note}]
     else:
         content = "\n\n".join(filter(None, (content, note)))
-    return Message(message.role, content, attachments=files, scrub_pii=message.scrub_pii)
+    return Message(message.role, content, attachments=files, scrub_pii=message.scrub_pii, place=message.place)
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:

@@ -136,6 +136,7 @@ class Message:
     `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
     in the conversation; neither is ever sent. `scrub_pii`: personal data is removed from what the model reads, where
     its provider can do that. `memo` is what the tool of a tool message needs in its later calls: stored, never sent.
+    `place` is the index of the request's message that it is, where a door needs to know.
     """
 
     role: Role
@@ -149,6 +150,7 @@ class Message:
     unsourced: bool = False
     scrub_pii: bool = False
     memo: str = ""
+    place: int = field(default=-1, compare=False)
 
     @property
     def custom_content(self) -> CustomContent | None:

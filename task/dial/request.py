@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import iscoroutinefunction
+from itertools import count
 from typing import Any, Self, get_type_hints
 from uuid import uuid4
 
@@ -200,7 +201,7 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
         raise InvalidRequest(f"The request has more than {MOST_MESSAGES:,} messages; leave the oldest out.")
     if (role := messages[-1].role.value) not in _ASKING:
         raise InvalidRequest(f"The last message is the {role}'s; it must be the user's.")
-    incoming = list(map(_incoming, messages))
+    incoming = list(map(_incoming, messages, count()))
     if custom := (extra or {}).get("custom_content"):
         try:
             content = DialCustomContent.model_validate(custom)
@@ -211,13 +212,14 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
     return incoming
 
 
-def _incoming(message: DialMessage) -> Incoming:
+def _incoming(message: DialMessage, place: int) -> Incoming:
     role, content, custom = _ROLES[message.role], message.content, message.custom_content
     if message.model_fields_set == _PLAIN and isinstance(content, str):  # nearly all of a long history
-        return Incoming(role, content, unsourced=role is Role.ASSISTANT)
+        return Incoming(role, content, unsourced=role is Role.ASSISTANT, place=place)
     if isinstance(content, list):
         content = [part.model_dump(exclude_none=True) for part in content]
-    incoming = Incoming(role, content, scrub_pii=(message.model_extra or {}).get("scrub_pii") is True)
+    scrub_pii = (message.model_extra or {}).get("scrub_pii") is True
+    incoming = Incoming(role, content, scrub_pii=scrub_pii, place=place)
     if custom is not None:
         files = tuple(map(Attachment.of, custom.attachments or ()))
         incoming = replace(incoming, attachments=files, state=custom.state, form_value=custom.form_value)

@@ -27,11 +27,13 @@ class ContextWindow:
     """Keeps one run's requests to one model within `limit` tokens (None: unknown) and `messages` messages (None: any).
 
     What exceeds the limit is pruned and replaced by a note about what was left out; the conversation itself stays
-    complete. If the limit is unknown or the estimate was wrong, it is derived from the provider's refusal.
+    complete. If the limit is unknown or the estimate was wrong, it is derived from the provider's refusal. `discarded`
+    are the places of the messages that were left out.
     """
 
     limit: Callable[[], Awaitable[int | None]] | None = None
     messages: int | None = None
+    discarded: set[int] = field(init=False, default_factory=set[int])
     _known: bool = field(init=False, default=False)
     _tokens: int | None = field(init=False, default=None)
     _source: Sequence[Message] = field(init=False, default=())
@@ -76,6 +78,7 @@ class ContextWindow:
                 return grown
         # Cut deeper than needed: the following steps then only add to the same beginning, which providers cache.
         part = cut(messages, room.share(CUT_TO, 1, NOTE_TOKENS))
+        self.discarded |= {item.place for item in part.dropped} - {item.place for item in part.kept} - {-1}
         logger.info("%d of %d messages were left out of a model's request", len(part.dropped), len(messages))
         kept = part.with_note(summary(part.dropped, NOTE_TOKENS)) if part.dropped else part.kept
         self._source, self._result = messages, shortened(kept, room)

@@ -15,6 +15,7 @@ from task.server import create_app
 from task.settings import Settings
 from task.store.trace_records import Trace
 from tests.support.core import local_core
+from tests.support.core_peers import DONE, chunk, peer, streams
 from tests.support.product import MODEL, product
 from tests.support.stores import opened
 from tests.support.upstream import Received, http_error
@@ -67,6 +68,12 @@ async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whol
         for number in range(12):
             reply = await p.reader.ask(f"question {number} " + "word " * 200)
             assert reply.error is None
+    sent, kept = p.reader.messages[:-1], {item.get("content") for item in p.upstream.requests[-1].messages}
+    gone = [place for place in range(2, len(sent), 2) if sent[place]["content"] not in kept]
+    # The chat marks what the model did not get: whole turns, and of the first one the answer.
+    assert reply.statistics is not None
+    assert reply.statistics["discarded_messages"] == sorted([1, *gone, *(place + 1 for place in gone)])
+    assert len(gone) > 2
     first, last = p.upstream.requests[0].messages, p.upstream.requests[-1].messages
     assert len(p.reader.messages) == 24
     assert max(map(size, p.upstream.requests)) < 6000 * 4
@@ -180,4 +187,30 @@ async def test_an_answer_does_not_need_the_store(tmp_path: Path, caplog: pytest.
     assert said == [
         "sessions and traces are not kept: The store's file is not a database, or it is damaged. "
         "An operator has to check it."
+    ]
+
+
+async def test_the_tokens_are_reported_for_each_model_that_a_run_used(tmp_path: Path) -> None:
+    asks = wants("look", prompt="a") & wants("look", prompt="b")
+    turn = (asks, says("Two.", usage=Usage(70, 8)), says("Hi.", usage=Usage(5, 1)))
+    look = {"name": "look", "description": "Looks.", "deployment": "seer"}
+    spent = {"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 23}
+    async with peer(streams(chunk({"content": "One."}), chunk({}, "stop", usage=spent), DONE)) as seer:
+        models = {"seer": {"type": "chat", "endpoint": f"{seer.url}/chat/completions"}}
+        async with product(*turn, tmp_path=tmp_path, models=models, deployments={"tools": [look]}) as p:
+            both, alone = await p.reader.ask("What is there?"), await p.reader.ask("Hi", stream=False)
+    used = [answer.usage for answer in (both, alone)]
+    assert [(item["prompt_tokens"], item["completion_tokens"]) for item in used if item] == [(120, 19), (5, 1)]
+    assert [answer.statistics for answer in (both, alone)] == [
+        {
+            "usage_per_model": [
+                {"index": 0, "model": MODEL, "prompt_tokens": 80, "completion_tokens": 13, "total_tokens": 93},
+                {"index": 1, "model": "seer", "prompt_tokens": 40, "completion_tokens": 6, "total_tokens": 46},
+            ]
+        },
+        {
+            "usage_per_model": [
+                {"index": 0, "model": MODEL, "prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+            ]
+        },
     ]

@@ -46,6 +46,7 @@ class Answer:
     finish_reason: str | None = None
     error: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
+    statistics: dict[str, Any] | None = None
     done: bool = False
     content_times: list[float] = field(default_factory=list[float])  # seconds after the request was sent
     comments: int = 0
@@ -56,6 +57,7 @@ class Answer:
             return
         self.id = self.id or payload.get("id", "")
         self.usage = payload.get("usage") or self.usage
+        self.statistics = payload.get("statistics") or self.statistics
         for choice in payload["choices"][:1]:
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
             self._delta(choice["delta"], seconds)
@@ -273,7 +275,7 @@ def _read_block(answer: Answer, body: bytes) -> None:
         return
     message = payload["choices"][0]["message"]
     custom = message.get("custom_content") or {}
-    answer.id, answer.usage = payload["id"], payload.get("usage")
+    answer.id, answer.usage, answer.statistics = payload["id"], payload.get("usage"), payload.get("statistics")
     answer.finish_reason = payload["choices"][0]["finish_reason"]
     answer.content, answer.state = message.get("content") or "", custom.get("state")
     answer.form_schema = custom.get("form_schema")

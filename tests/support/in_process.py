@@ -45,10 +45,21 @@ class OneSize(ModelListings):
         return self.tokens
 
 
+@dataclass
 class RecordedResponse:
     """Records what the agent sets on the SDK's response."""
 
     usage: tuple[int, int] | None = None
+    discarded: list[int] | None = None
+    per_model: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+
+    def add_usage_per_model(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
+        assert model not in self.per_model, "a model is reported once"
+        self.per_model[model] = (prompt_tokens, completion_tokens)
+
+    def set_discarded_messages(self, discarded_messages: list[int]) -> None:
+        assert self.discarded is None, "discarded messages are set once"
+        self.discarded = discarded_messages
 
     def set_usage(self, prompt_tokens: int, completion_tokens: int) -> None:
         self.usage = (prompt_tokens, completion_tokens)
