@@ -64,6 +64,7 @@ async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whol
     def answer(request: Received) -> Reply:
         return wants("calculator", expression="1+1") if request.last["role"] == "user" else says("long " * 200)
 
+    reply = None
     async with product(tmp_path=tmp_path, then=answer, history={"max_tokens": 6000}) as p:
         for number in range(12):
             reply = await p.reader.ask(f"question {number} " + "word " * 200)
@@ -71,6 +72,7 @@ async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whol
     sent, kept = p.reader.messages[:-1], {item.get("content") for item in p.upstream.requests[-1].messages}
     gone = [place for place in range(2, len(sent), 2) if sent[place]["content"] not in kept]
     # The chat marks what the model did not get: whole turns, and of the first one the answer.
+    assert reply is not None
     assert reply.statistics is not None
     assert reply.statistics["discarded_messages"] == sorted([1, *gone, *(place + 1 for place in gone)])
     assert len(gone) > 2
@@ -201,16 +203,8 @@ async def test_the_tokens_are_reported_for_each_model_that_a_run_used(tmp_path: 
             both, alone = await p.reader.ask("What is there?"), await p.reader.ask("Hi", stream=False)
     used = [answer.usage for answer in (both, alone)]
     assert [(item["prompt_tokens"], item["completion_tokens"]) for item in used if item] == [(120, 19), (5, 1)]
-    assert [answer.statistics for answer in (both, alone)] == [
-        {
-            "usage_per_model": [
-                {"index": 0, "model": MODEL, "prompt_tokens": 80, "completion_tokens": 13, "total_tokens": 93},
-                {"index": 1, "model": "seer", "prompt_tokens": 40, "completion_tokens": 6, "total_tokens": 46},
-            ]
-        },
-        {
-            "usage_per_model": [
-                {"index": 0, "model": MODEL, "prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
-            ]
-        },
+    reported = [(answer.statistics or {})["usage_per_model"] for answer in (both, alone)]
+    assert [[tuple(item.values()) for item in models] for models in reported] == [
+        [(0, MODEL, 80, 13, 93), (1, "seer", 40, 6, 46)],
+        [(0, MODEL, 5, 1, 6)],
     ]

@@ -12,9 +12,11 @@ from pydantic import SecretStr
 
 from task.agent import GeneralPurposeAgent
 from task.approvals.approvals import ApprovalRules, Claims
+from task.conversation.inputs import without_time
+from task.conversation.messages import Message
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
-from task.llm.base import ChatModel
+from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
 from task.llm.dial import ModelListings
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.product import Backend, Profile, Services, opened
@@ -65,6 +67,26 @@ class RecordedResponse:
         self.usage = (prompt_tokens, completion_tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class Timeless:
+    """The model, which reads the newest message without the time: what tests expect is the same at any time."""
+
+    model: ChatModel
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        read = [
+            replace(item, content=without_time(item.content)) if isinstance(item.content, str) else item
+            for item in messages
+        ]
+        return self.model.stream(read, tools, options)
+
+
 @dataclass
 class Agents:
     """A model and tools behind agents; every request gets an agent of its own, as in the product."""
@@ -85,7 +107,7 @@ class Agents:
         services = replace(services, files=KeysAreBuckets(NOWHERE, session=services.session), listings=listings)
         profile = replace(
             profile,
-            backend=Backend(lambda name, caller: self.model, fetches_files=True, listed=True, facts=listings),
+            backend=Backend(lambda name, caller: Timeless(self.model), fetches_files=True, listed=True, facts=listings),
             rules=ApprovalRules(self.policy, self.claims, clock=self.clock.now),
         )
         seal = StateSeal(self.secret)
