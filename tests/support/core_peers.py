@@ -133,7 +133,7 @@ def application_type(
     """An entry of `applicationTypeSchemas` whose applications answer at this endpoint.
 
     Its properties are free-form and kept from other users, `context` and `files` are lists of DIAL files. With
-    `schema`, an address, they are read from there. `more` has keywords such as `ConfigurationEndpoint`.
+    `schema`, an address, Core reads others from there. `more` has keywords such as `ConfigurationEndpoint`.
     """
     server = {"dial:meta": {"dial:propertyOrder": 1, "dial:propertyKind": "server"}}
     file = {"type": "string", "format": "dial-file-encoded", "dial:file": True}
@@ -148,7 +148,8 @@ def application_type(
         f"{TYPE}DisplayName": "Agent",
         f"{TYPE}EditorUrl": "https://types.test/editor",
         f"{TYPE}CompletionEndpoint": endpoint,
-        **({f"{TYPE}SchemaEndpoint": schema} if schema else written),
+        **written,
+        **({f"{TYPE}SchemaEndpoint": schema} if schema else {}),
         **{name if ":" in name else f"{TYPE}{name}": value for name, value in more.items()},
     }
 

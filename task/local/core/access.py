@@ -118,6 +118,10 @@ class Principal:
     project: str | None = None
     key: PerRequestKey | None = None
 
+    @property
+    def author(self) -> str:
+        return self.owner.partition("/")[2].removesuffix("/")
+
     def may_use(self, allowed: frozenset[str] | None) -> bool:
         """Whether one of the roles is among the `allowed` ones; None allows every role."""
         return allowed is None or not allowed.isdisjoint(self.roles)

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,16 +50,14 @@ async def report_health(_: web.Request) -> web.Response:
     return PlainResponse(200)
 
 
+_OPERATION = "{operation:chat/completions|completions|embeddings}"
 _PUBLISHED = "{section:models|deployments|applications}"
 _STORED = f"{{kind:files|applications}}/{_TAIL}"
 # By the first version of Core, 0.{number}, that has them.
 ROUTES = {
     25: [
         web.get(OPEN_PATH, report_health),
-        web.post(
-            r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}",
-            forwarding.complete,
-        ),
+        web.post(f"/{{slashes:/*}}openai/deployments/{{id:.+?}}/{_OPERATION}", forwarding.complete),
         web.get(f"/openai/{_PUBLISHED}", deployments.list_entries),
         web.get(f"/openai/{_PUBLISHED}/{{id:.+}}", deployments.show_entry),
         web.get("/v1/user/info", deployments.show_user),
@@ -207,10 +205,9 @@ def _origin_is_allowed(request: web.Request) -> bool:
 
 
 def _hostname(url: str) -> str:
-    try:
+    with suppress(ValueError):
         return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+    return ""
 
 
 def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:

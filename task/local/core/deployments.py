@@ -1,8 +1,4 @@
-"""Models, applications and toolsets: found by name and listed, of the configuration or stored by a user.
-
-A user's application is stored under `applications/{bucket}/{path}`. An application of a type has its endpoints from
-there, and properties that the type describes.
-"""
+"""Models, applications and toolsets by name and in lists; users' applications, and what those of a type are given."""
 
 import asyncio
 import io
@@ -26,7 +22,6 @@ from task.local.core.config import CoreApplication, Deployment, ListedEntry, Mod
 from task.local.core.core import CORE, Core, usable
 from task.local.core.responses import Refusal, json_object, json_response
 
-SCHEMA_SECONDS = aiohttp.ClientTimeout(total=5)
 TYPE = "dial:applicationType"  # begins the keywords of a type
 INVALID = "Custom application validation failed"
 SINCE = 1672534800  # Core gives every configured deployment this same time, in seconds
@@ -60,8 +55,7 @@ async def list_names(request: web.Request) -> web.Response:
 
 async def show_user(request: web.Request) -> web.Response:
     """The caller's roles with the project of the key."""
-    user = request[PRINCIPAL]
-    return json_response({"roles": list(user.roles), "project": user.project})
+    return json_response({"roles": list(request[PRINCIPAL].roles), "project": request[PRINCIPAL].project})
 
 
 def _section(request: web.Request, name: str) -> Mapping[str, ListedEntry]:
@@ -73,9 +67,9 @@ async def _visible(request: web.Request, section: str) -> Iterable[ListedEntry]:
     entries: Iterable[ListedEntry | None] = _section(request, section).values()
     if section == "applications":
         core, user = request.app[CORE], replace(request[PRINCIPAL], key=None)
-        home = f"applications/{core.access.id_of(user.owner)}/"
-        kept = [file.url for file in await asyncio.to_thread(core.store.list, user, home)]
-        entries = [await application(request, name) for name in (*core.config.applications, *kept)]
+        kept = await asyncio.to_thread(core.store.list, user, f"applications/{core.access.id_of(user.owner)}/")
+        names = (*core.config.applications, *(file.url for file in kept))
+        entries = [await application(request, name) for name in names]
     return (entry for entry in entries if entry is not None and request[PRINCIPAL].may_use(entry.user_roles))
 
 
@@ -125,10 +119,7 @@ def _snake_case(fields: Mapping[str, Any]) -> Json:
 
 
 async def application(request: web.Request, name: str) -> CoreApplication | None:
-    """The application of that name, with the endpoints of its type; a stored one is found by its URL.
-
-    Raises: Refusal 403 where it is another user's.
-    """
+    """The configured or stored application, with its type's endpoints. Raises: Refusal 403 for another user's."""
     core, user = request.app[CORE], replace(request[PRINCIPAL], key=None)
     found = core.config.applications.get(name)
     if found is None and name.startswith("applications/"):
@@ -148,10 +139,7 @@ async def application(request: web.Request, name: str) -> CoreApplication | None
 
 
 async def type_of(core: Core, entry: CoreApplication) -> Json | None:
-    """The JSON Schema of the application's type: what its own endpoint says, below what the configuration says.
-
-    Raises: Refusal 502 where the endpoint does not answer with a JSON object.
-    """
+    """The JSON Schema of the application's type. Raises: Refusal 502 where its endpoint does not answer with one."""
     wanted, known = entry.application_type_schema_id, core.config.application_type_schemas
     schema = next((schema for schema in known if schema.get("$id") == wanted), None)
     address = (schema or {}).get(f"{TYPE}SchemaEndpoint") if core.settings.version >= 41 else None
@@ -159,10 +147,12 @@ async def type_of(core: Core, entry: CoreApplication) -> Json | None:
         return schema
     if wanted not in core.types:
         try:
-            async with core.session.get(address, timeout=SCHEMA_SECONDS, raise_for_status=True) as response:
-                core.types[wanted] = json_object(await response.read()) | schema
+            async with core.session.get(address, timeout=aiohttp.ClientTimeout(5), raise_for_status=True) as response:
+                found = schema | json_object(await response.read())
         except (aiohttp.ClientError, TimeoutError, Refusal):
             raise Refusal(502, "Failed to download the schema of an application type") from None
+        root = {name: value for name, value in schema.items() if name.startswith(("dial:", "$id", "$schema"))}
+        core.types[wanted] = found | root
     return core.types[wanted]
 
 
@@ -180,7 +170,7 @@ async def write_application(request: web.Request) -> web.Response:
         await files_of(request, entry)
     elif not entry.endpoint:
         raise Refusal(400, INVALID)
-    content, author = io.BytesIO(orjson.dumps(document)), files.author_of(caller)
+    content, author = io.BytesIO(orjson.dumps(document)), caller.author
     check = partial(files.check_conditions, request.headers)
     kept = await asyncio.to_thread(core.store.keep, caller, resource.url, content, "application/json", author, check)
     return json_response(files.item_node(kept), headers={"ETag": kept.etag})
@@ -207,17 +197,13 @@ async def properties_of(core: Core, entry: CoreApplication, kind: str) -> Json:
 
 
 async def files_of(request: web.Request, entry: CoreApplication) -> list[str]:
-    """The canonical URLs of the files and folders that the properties name, where the type has `dial:file`.
-
-    Raises: Refusal 400 where the properties do not fit the type, 403 where a file is gone or is not the user's.
-    """
+    """The files and folders in the properties. Raises: Refusal 400 for unfit properties, 403 for a foreign file."""
     from jsonschema import Draft202012Validator, validators
     from referencing import Registry
 
-    core, user = request.app[CORE], replace(request[PRINCIPAL], key=None)
-    urls: list[str] = []
-    keyword: Any = lambda _, is_file, url, __: urls.append(url) if is_file is True else None  # noqa: E731
-    reader, schema = validators.extend(Draft202012Validator, {"dial:file": keyword}), await type_of(core, entry)
+    core, user, urls = request.app[CORE], replace(request[PRINCIPAL], key=None), list[str]()
+    collect: Any = lambda _, is_file, url, __: urls.append(url) if is_file is True else None  # noqa: E731
+    reader, schema = validators.extend(Draft202012Validator, {"dial:file": collect}), await type_of(core, entry)
     # An empty registry: nothing that a schema refers to is downloaded.
     if schema is None or not reader(schema, registry=Registry()).is_valid(entry.application_properties):
         raise Refusal(400, INVALID)

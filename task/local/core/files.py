@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from task.local.core.access import PRINCIPAL, Access, FileUrl, Principal, parse
+from task.local.core.access import PRINCIPAL, Access, FileUrl, parse
 from task.local.core.core import CORE
 from task.local.core.responses import PlainResponse, Refusal, json_object, json_response
 from task.local.core.storage import StoredFile
@@ -39,12 +39,11 @@ async def write(request: web.Request) -> web.Response:
     """Store the file that comes in a form."""
     core, resource = request.app[CORE], requested(request, "READ_WRITE", "File name is missing")
     check_new_name(resource)
-    caller = request[PRINCIPAL]
-    check = partial(check_conditions, request.headers)
+    caller, check = request[PRINCIPAL], partial(check_conditions, request.headers)
     with tempfile.TemporaryFile() as content:
         kind = await receive_file(request, content, core.settings.max_upload)
         kind = kind or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
-        stored = await asyncio.to_thread(core.store.keep, caller, resource.url, content, kind, author_of(caller), check)
+        stored = await asyncio.to_thread(core.store.keep, caller, resource.url, content, kind, caller.author, check)
     return json_response(item_node(stored), headers={"ETag": stored.etag})
 
 
@@ -110,16 +109,10 @@ async def transfer(request: web.Request) -> web.Response:
         raise Refusal(404, f"Not found: {source.url}")
     stored, content = opened
     with content:
-        kind, author = stored.content_type, stored.author
-        await asyncio.to_thread(store.keep, caller, destination.url, content, kind, author, check)
+        await asyncio.to_thread(store.keep, caller, destination.url, content, stored.content_type, stored.author, check)
     if move:
         await asyncio.to_thread(store.delete, caller, source.url, lambda _: None)
     return PlainResponse(200)
-
-
-def author_of(caller: Principal) -> str:
-    """Who is named as the author of what the caller stores."""
-    return caller.owner.partition("/")[2].removesuffix("/")
 
 
 def requested(request: web.Request, wanted: Access, no_folder: str = "") -> FileUrl:

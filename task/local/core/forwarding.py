@@ -80,9 +80,8 @@ async def call_feature(request: web.Request) -> web.StreamResponse:
 
 async def call_mcp(request: web.Request) -> web.StreamResponse:
     """A request to a toolset, or to the MCP server of an application, restricted to its `allowedTools`."""
-    name, is_toolset = request.match_info["id"], request.match_info["section"] == "toolset"
-    found = request.app[CORE].config.toolsets.get(name) if is_toolset else await application(request, name)
-    kind = "toolset" if is_toolset else "deployment"
+    name, kind = request.match_info["id"], request.match_info["section"].removesuffix("s")
+    found = request.app[CORE].config.toolsets.get(name) if kind == "toolset" else await application(request, name)
     entry = usable(request, found, f"Unknown {kind}: {name}", f"Forbidden {kind}: {name}")
     if (server := entry if isinstance(entry, Toolset) else entry.mcp) is None:
         raise Refusal(400, f"Deployment {name} has no MCP server")

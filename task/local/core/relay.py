@@ -129,13 +129,12 @@ def request_files(document: dict[str, Any]) -> list[str]:
     """
     found: dict[str, None] = {}
     for url in _attached(document):
-        try:
+        with suppress(Refusal):
             file = parse(url.removeprefix("metadata/"))
-        except Refusal:
-            raise Refusal(400) from None
-        if file.kind != "files" or file.is_folder != url.startswith("metadata/"):
-            raise Refusal(400)
-        found[file.url] = None
+            if file.kind == "files" and file.is_folder == url.startswith("metadata/"):
+                found[file.url] = None
+                continue
+        raise Refusal(400)
     return list(found)
 
 

@@ -1,6 +1,7 @@
 """What handlers read and answer: JSON, plain text without a content type as DIAL Core sends it, refusals."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +41,7 @@ def json_response(document: Any, status: int = 200, headers: Mapping[str, str] |
 
 def json_object(body: bytes) -> dict[str, Any]:
     """The JSON object in a body. Raises: Refusal 400."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        document = None
-    if not isinstance(document, dict):
-        raise Refusal(400)
-    return document
+    with suppress(orjson.JSONDecodeError):
+        if isinstance(document := orjson.loads(body), dict):
+            return document
+    raise Refusal(400)

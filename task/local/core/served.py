@@ -197,6 +197,8 @@ async def _streamed(request: web.Request, model: str, deltas: AsyncIterator[Delt
                     await write(**envelope, choices=[], usage=_usage(delta))
                 case Finish(reason):
                     await write_delta({}, reason)
+                case _:
+                    pass  # only Core's own deployments send more
     except ProviderError as error:
         await write(error=_error(error))
     await response.write(b"data: [DONE]\n\n")
