@@ -97,8 +97,8 @@ async def described(request: web.Request, entry: ListedEntry) -> Json:
         }
         if features["temperature"] is None:
             features["temperature"] = request.app[CORE].settings.version < 49
-        has_mcp = isinstance(entry, CoreApplication) and entry.mcp is not None
-        shown["features"] = {"mcp": has_mcp, "chat_completion": True, "responses_api": False} | features
+        of_all = {"mcp": getattr(entry, "mcp", None) is not None, "chat_completion": True, "responses_api": False}
+        shown["features"] = of_all | features
         if not entry.input_attachment_types:
             shown["max_input_attachments"] = 0
     if isinstance(entry, Model):

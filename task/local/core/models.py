@@ -74,16 +74,16 @@ def with_choice(config: CoreConfig, choice: ModelChoice, image_model: str | None
 
 
 def _listed(choice: ModelChoice) -> Model:
+    calls = isinstance(choice, UpstreamModel) or choice.tools
+    features = Features(tools_supported=calls, parallel_tool_calls_supported=calls, temperature_supported=True)
     if isinstance(choice, UpstreamModel):
-        features = Features(tools_supported=True, parallel_tool_calls_supported=True)
         return Model(name=choice.name, display_name=choice.name, features=features)
-    tokens = choice.context
-    answer = choice.answer or (tokens or 0) // 4
+    tokens, answer = choice.context, choice.answer or (choice.context or 0) // 4
     return Model(
         name=choice.name,
         display_name=choice.title,
         description=choice.description,
-        features=Features(tools_supported=choice.tools, parallel_tool_calls_supported=choice.tools),
+        features=features,
         limits={"max_total_tokens": tokens, "max_completion_tokens": answer} if tokens else None,
         input_attachment_types=["image/*"] if choice.vision else None,
     )
