@@ -51,14 +51,16 @@ class Deployments:
     async def allowed(self, caller: Caller) -> Mapping[str, str] | None:
         """The names that the caller may use now, with their kinds, without users' own; None where Core does not say.
 
-        One request; a Core that does not know it is asked for its listings, which are kept for a minute.
+        One request a minute; a Core that does not know it is asked for its listings. What has changed since is refused
+        by Core when it is called.
         """
         place = (await caller.principal(), "")
         if (known := self._kept.get(place)) is not None:
             return cast("Mapping[str, str]", known)
         found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", caller.api_key)
         if isinstance(found, list):
-            return _names(found)
+            self._kept[place] = known = _names(found)
+            return known
         pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", caller.api_key) for kind in KINDS))
         models, applications, toolsets = (page.get("data") if isinstance(page, dict) else None for page in pages)
         if not isinstance(models, list) or not isinstance(applications, list):

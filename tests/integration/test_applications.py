@@ -14,6 +14,7 @@ from task.product.applications import MOST_BYTES
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams
+from tests.support.http_api import http_api
 
 AGENT = "/openai/deployments/general-purpose-agent"
 ID, PROPERTIES = "X-DIAL-APPLICATION-ID", "X-DIAL-APPLICATION-PROPERTIES"
@@ -122,6 +123,17 @@ async def test_where_core_alone_reaches_the_port_its_header_and_its_body_count(t
     assert prompt.endswith("\n\nReply in Zürich German.")
     assert wrong[0] == 400
     assert wrong[1].startswith("The application's properties do not fit: ")
+
+
+async def test_a_caller_without_a_key_of_core_does_not_read_with_the_agents_own(tmp_path: Path) -> None:
+    async with peer(made_of(INSTRUCTIONS)) as core:
+        async with http_api(tmp_path=tmp_path, dial_endpoint=core.url, dial_api_key="agents-own") as api:
+            asked = {"messages": [{"role": "user", "content": "Is it so?"}]}
+            headers = {ID: MINE, "Authorization": "Bearer anything"}
+            refused = await api.post(f"{AGENT}/chat/completions", asked, headers=headers)
+        assert core.requests == []
+    assert refused.status == 400
+    assert "your own key of DIAL Core" in refused.error["display_message"]
 
 
 @pytest.mark.fault("application: properties of 1 MB, of wrong types, or outside the operator's bounds")

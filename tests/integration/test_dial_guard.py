@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.api.guard import DEEPEST, _Exchange
+from task.api.guard import APPLICATION_SCHEMA, DEEPEST, _Exchange
 from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
@@ -96,8 +96,10 @@ async def test_request_keys_let_the_users_of_core_in_each_as_an_owner_and_nobody
                     assert (await reader.ask("Hi")).content == "Hi."
             past = [await tried(api, *route, headers) for route in ROUTES for headers in ({}, {"Api-Key": "key-one"})]
             page = (await api.get("/page")).status
+            schema = await api.get(APPLICATION_SCHEMA)
         assert (await ask(api, "key-one")).status == 500, "without Core nobody is let in"
     assert ({reply.status for reply in past}, page) == ({401}, 200)
+    assert schema.json["type"] == "object", "Core reads it for no user"
 
 
 @pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")

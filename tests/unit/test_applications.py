@@ -7,11 +7,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.cli.core_config import OWN_CONFIG
+from task.core_client.models import Caller, nobody
 from task.errors import InvalidRequest
 from task.permissions.decisions import PermissionMode
 from task.product.applications import ApplicationProperties, Bounds, narrowed
 from task.product.opening import opened_bare
+from task.product.profile import no_tools
 from task.settings.sections import ApplicationLimits
+from task.tools.mcp.connection import identity_of
 
 BOUNDS = Bounds(("calculator", "search-*", "team.a/?"), ("gpt-4o", "o*"), ApplicationLimits(steps=10, run_tokens=5000))
 FITTING = {
@@ -120,5 +123,14 @@ async def test_an_application_narrows_the_profile_and_never_widens_it() -> None:
     assert whole.folders == ("files/bucket/a%20file.pdf", "files/bucket/folder/")
     assert (whole.limits.steps, whole.limits.run_seconds, whole.limits.run_tokens) == (10, 2.5, 5000)
     assert [tool.name for tool in whole.kept(profile.tools)] == ["calculator"]
+    assert whole.workspace_tools is plain.workspace_tools is no_tools
     assert (plain.prompt, plain.model, plain.mode) == (profile.prompt, profile.model, profile.mode)
     assert plain.limits.run_seconds == profile.limits.run_seconds
+
+
+async def test_a_list_of_tools_that_is_read_with_a_users_key_is_one_applications() -> None:
+    callers = [
+        Caller("key", nobody, application=application) for application in ("", "applications/a", "applications/b")
+    ]
+    partitions = {(await identity_of(caller, forward_key=True)).partition for caller in callers}
+    assert len(partitions) == 3
