@@ -155,7 +155,7 @@ def application_type(
 
 
 async def make_application(
-    session: ClientSession, name: str, properties: Any, type: str = "https://types.test/agent", **fields: Any
+    session: ClientSession, name: str, properties: Any, type: str | None = "https://types.test/agent", **fields: Any
 ) -> str:
     """Store an application of a type in the caller's bucket, under an encoded name; returns its id."""
     async with session.get("/v1/bucket") as answer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from task.cli.core_config import OWN_CONFIG
+from task.cli.core_config import OWN_CONFIG, TEMPLATE_AGENT
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import ChatReader, chat_reader
@@ -17,6 +17,7 @@ from tests.support.upstream import Item, Upstream, openai_upstream
 
 MODEL = "test-model"
 DEPLOYMENT = "general-purpose-agent"
+TYPE = "https://mydial.epam.com/custom_application_schemas/general-purpose-agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,9 @@ def core_config(
         "endpoint": f"{upstream}/openai/deployments/{MODEL}/chat/completions",
         **({"inputAttachmentTypes": ["image/png"]} if sees else {}),
     }
+    own = OWN_CONFIG.read_text("utf-8").replace(TEMPLATE_AGENT, f"http://127.0.0.1:{port}")
     return {
+        "applicationTypeSchemas": json.loads(own)["applicationTypeSchemas"],
         "models": {MODEL: model, **(models or {})},
         "applications": {
             DEPLOYMENT: {

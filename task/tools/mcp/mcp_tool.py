@@ -54,11 +54,13 @@ class MCPTool(BaseTool):
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
+        # Operators vouch for their servers and toolsets; what a user made may only claim that it changes nothing.
+        reads = mcp_tool_model.read_only and "/" not in called
         self.spec = ToolSpec(
             name or mcp_tool_model.name,
             mcp_tool_model.description,
             mcp_tool_model.parameters,
-            effects=READS if mcp_tool_model.read_only else READS | {Effect.WRITE},
+            effects=READS if reads else READS | {Effect.WRITE},
             # A call that the user has to sign in for waits for that, and is then repeated.
             timeout=client.timeout + REPORT_SECONDS + (SECONDS + client.timeout if sign_in and forward_key else 0.0),
         )
