@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from cachetools import TLRUCache
+from cachetools import LRUCache, TLRUCache
 
 from task.core_client.files import is_path
 from task.core_client.models import Caller
@@ -22,7 +22,7 @@ CALL_PATH = "x-dial-agent-call-path"  # as servers read names of headers
 DEEPEST = 5  # calls inside each other
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Described:
     """A deployment as Core lists it to one user, with the schema of its configuration; its texts come from outside."""
 
@@ -39,11 +39,12 @@ class Described:
 class Deployments:
     """Asks Core with the caller's key; what it says to one user is kept for that user only.
 
-    `max_bytes` is the largest file that is accepted from a deployment's answer.
+    `max_bytes` is the largest file that is accepted from a deployment's answer; `made` are tools by what made them.
     """
 
     def __init__(self, core: ModelListings, max_bytes: int) -> None:
         self.max_bytes, self._core = max_bytes, core
+        self.made: LRUCache[tuple[Described, str], Any] = LRUCache(KEPT)
         self._kept: TLRUCache[tuple[str, str], Any] = TLRUCache(
             KEPT, lambda _, found, now: now + (KEPT_SECONDS if isinstance(found, Described) else MISSED_SECONDS)
         )
@@ -58,14 +59,13 @@ class Deployments:
         if (known := self._kept.get(place)) is not None:
             return cast("Mapping[str, str]", known)
         found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", caller.api_key)
-        if isinstance(found, list):
-            self._kept[place] = known = _names(found)
-            return known
-        pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", caller.api_key) for kind in KINDS))
-        models, applications, toolsets = (page.get("data") if isinstance(page, dict) else None for page in pages)
-        if not isinstance(models, list) or not isinstance(applications, list):
-            return None
-        self._kept[place] = known = _names([*models, *applications, *(toolsets or ())])  # older Cores have no toolsets
+        if not isinstance(found, list):
+            pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", caller.api_key) for kind in KINDS))
+            models, applications, toolsets = (page.get("data") if isinstance(page, dict) else None for page in pages)
+            if not isinstance(models, list) or not isinstance(applications, list):
+                return None
+            found = [*models, *applications, *(toolsets or ())]  # older Cores have no toolsets
+        self._kept[place] = known = _names(found)
         return known
 
     async def described(self, name: str, caller: Caller, kind: str = "") -> Described | None:

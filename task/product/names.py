@@ -52,43 +52,38 @@ async def named_tools(
         known = await mcp.discover(caller, taken, choice)
         return known if caller is None else replace(known, issues=(*known.issues, UNKNOWN))
     # Of a user's own, which no list has, what Core says of the one decides.
-    names = [name for name in dict.fromkeys(profile.names) if name in allowed or "/" in name][:MOST_NAMED]
-    asked = (
-        deployments.described(name, caller, allowed.get(name, "")) for name in names if name != profile.application
-    )
+    wanted = dict.fromkeys(name for name in profile.names if name != profile.application)
+    names = [name for name in wanted if name in allowed or "/" in name][:MOST_NAMED]
+    asked = [deployments.described(name, caller, allowed.get(name, "")) for name in names]
     servers, tools, used = list[ServerSpec](), list[BaseTool](), {*taken, *ALIASES}
-    access = DeploymentAccess(services.session, services.files, deployments.max_bytes)
-    for item in await asyncio.gather(*asked):
-        if item is None:
-            continue
-        toolset = item.name if item.kind == "toolset" else ""
+    for item in filter(None, await asyncio.gather(*asked)):
+        name, toolset = _model_name(item), item.name if item.kind == "toolset" else ""
         if toolset or item.has("mcp"):
             url = f"{services.endpoint}/v1/{'toolset' if toolset else 'deployments'}/{quote(item.name)}/mcp"
-            servers.append(ServerSpec(_model_name(item), url, forward_key=True, toolset=toolset, called=item.name))
-        else:
-            tools.append(DeploymentTool(services.endpoint, _spec(item, used), access=access))
-            used.add(tools[-1].name)
+            servers.append(ServerSpec(name, url, forward_key=True, toolset=toolset, called=item.name))
+            continue
+        name = fit(f"{item.kind}_{name}", digest=True) if name in used else name
+        if (item, name) not in deployments.made:  # a tool keeps its schema
+            access = DeploymentAccess(services.session, services.files, deployments.max_bytes)
+            deployments.made[item, name] = DeploymentTool(services.endpoint, _spec(item, name), access=access)
+        tools.append(deployments.made[item, name])
+        used.add(name)
     found = await mcp.discover(caller, used, choice, servers)
     return replace(found, tools=(*tools, *found.tools))
 
 
-def _spec(item: Described, used: Collection[str]) -> DeploymentSpec:
-    name, types, schema = _model_name(item), item.listed.get("input_attachment_types"), item.schema
-    fields = ("display_name", "description")
-    shown = ": ".join(text for key in fields if (text := " ".join(str(item.listed.get(key) or "").split())))
-    arguments: dict[str, Any] = {}
-    if len(orjson.dumps(schema)) <= _LONGEST_SCHEMA:
-        given = schema.get("properties", {}).items()
-        arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}
+def _spec(item: Described, name: str) -> DeploymentSpec:
+    listed, schema, types = item.listed, item.schema, item.listed.get("input_attachment_types")
+    texts = [" ".join(str(listed.get(key) or "").split()) for key in ("display_name", "description")]
+    given = schema.get("properties", {}).items() if len(orjson.dumps(schema)) <= _LONGEST_SCHEMA else ()
+    arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}
     return DeploymentSpec(
-        fit(f"{item.kind}_{name}", digest=True) if name in used else name,
-        f"Asks the {item.kind} {item.name} of DIAL. Its makers say: {shown[:_LONGEST_TEXT]}",
+        name,
+        f"Asks the {item.kind} {item.name} of DIAL. Its makers say: {': '.join(texts)[:_LONGEST_TEXT]}",
         item.name,
         arguments=arguments,
         required=tuple(key for key in schema.get("required", ()) if key in arguments),
-        attachments=tuple(str(kind)[:100] for kind in cast("list[Any]", types)[:_MOST_TYPES])
-        if isinstance(types, list)
-        else (),
+        attachments=tuple(map(str, cast("list[Any]", types)[:_MOST_TYPES])) if isinstance(types, list) else (),
         seconds=SECONDS,
         by_name=True,
     )
