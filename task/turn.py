@@ -27,7 +27,7 @@ from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.declare import ClientToolsGate
-from task.tools.dial_files.tools import folder_tools
+from task.tools.dial_files.tools import CONTEXT, folder_tools
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import WorkspaceTool
@@ -80,8 +80,8 @@ async def take_turn(
                 seen = await _with_pictures(services, profile, request)
             seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
-            # The instructions of an application are text from outside.
-            messages = [replace(system(prompt), unsourced=bool(profile.application)), *seen]
+            # The instructions of an application, and the names of files, are text from outside.
+            messages = [replace(system(prompt), unsourced=bool(profile.application or CONTEXT in note)), *seen]
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()

@@ -60,7 +60,7 @@ class Claims:
             if self._files is not None:
                 await self._files.upload(f"{turn}.txt", turn.encode(), "text/plain", api_key, FOLDER)
         except ToolError as error:
-            if getattr(error.__cause__, "status_code", None) == _EXISTS:
+            if getattr(error.__cause__, "status", None) == _EXISTS:
                 return False
             logger.warning("an approval is known to this process only (%s)", type(error.__cause__).__name__)
         return True

@@ -22,7 +22,7 @@ from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
 from task.conversation.messages import Attachment
 from task.conversation.state import PENDING_KEY, waits
-from task.core_client.files import UnpooledFiles
+from task.core_client.files import DialFiles
 from task.errors import AgentError, InvalidRequest
 from task.llm.chat_chunks import DONE
 from task.runs.events import (
@@ -101,7 +101,7 @@ def _explained(error: AgentError, address: str, model: str) -> tuple[str, Exit]:
 def _ask(
     client: CoreClient, ui: UserInterfaceManager, text: str, paths: Sequence[Path], model: str, folder: Path | None
 ) -> Exit:
-    files, unsaved = UnpooledFiles(client.endpoint, seconds=FILE_SECONDS), list[Attachment]()
+    files, unsaved = DialFiles(client.endpoint, seconds=FILE_SECONDS), list[Attachment]()
 
     def save(attachment: Attachment) -> Path | None:
         if folder is None:

@@ -22,7 +22,7 @@ from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.state import StateSeal
-from task.core_client.files import UnpooledFiles
+from task.core_client.files import DialFiles
 from task.core_client.models import Caller, nobody
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
@@ -223,7 +223,7 @@ async def document_index_check(inspection: Inspection) -> Finding | None:
     rag = inspection.settings.rag
     if not rag.enabled or rag.index_url is None:
         return None
-    readings = Readings(UnpooledFiles(inspection.settings.dial_endpoint))
+    readings = Readings(DialFiles(inspection.settings.dial_endpoint))
     vectors = PgVectors(rag.index_url.get_secret_value(), readings, seconds=rag.cache_seconds)
     try:
         reason = await vectors.fault()

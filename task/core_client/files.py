@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import logging
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -20,13 +21,8 @@ from yarl import URL
 from task.core_client.models import DownloadedFile
 from task.errors import ToolError
 from task.llm.dial import UserToken, core_headers
-from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
+from task.llm.transport import new_session
 from task.output.charts import is_chart, without_remote_sources
-from task.telemetry.operations import join_trace
-
-if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
-    import httpx
-    from aidial_client import AsyncDial, AsyncDialClientPool
 
 logger = logging.getLogger(__name__)
 _SECONDS = 60.0
@@ -76,9 +72,16 @@ class FileInfo:
     content_type: str | None
     etag: str | None
 
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> Self:
+        """The file, or the folder, that Core describes."""
+        url, size, kind = item["url"], item.get("contentLength"), item.get("contentType")
+        name = item.get("name") or unquote(PurePosixPath(url).name)
+        return cls(url, name, size, kind, unquoted(item.get("etag")))
+
 
 class DialFiles:
-    """Files of one DIAL Core, over one pool of connections that is opened on first use unless it is given.
+    """Files of one DIAL Core, over the connections of `session`; without it each call opens and closes its own.
 
     A call lasts at most `seconds`. Keys go to `endpoint` only: URLs of other hosts are refused unsent.
 
@@ -87,52 +90,31 @@ class DialFiles:
     """
 
     def __init__(
-        self,
-        endpoint: str,
-        pool: AsyncDialClientPool | None = None,
-        *,
-        session: aiohttp.ClientSession | None = None,
-        seconds: float = _SECONDS,
+        self, endpoint: str, *, session: aiohttp.ClientSession | None = None, seconds: float = _SECONDS
     ) -> None:
-        self._endpoint = endpoint
-        self._pool = pool
-        self._session = session
-        self._opening = asyncio.Lock()
-        self._seconds = seconds
-
-    async def open(self) -> AsyncDialClientPool:
-        """The pool; its libraries are imported in a thread, so that nothing else waits."""
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await asyncio.to_thread(_new_pool)
-            return self._pool
+        self._endpoint, self._session, self._seconds = endpoint, session, seconds
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, of at most `max_size` bytes."""
         relative = self.check(url, api_key)
-        async with (
-            self.client(api_key, shortened(relative)) as client,
-            client.files.stream_download(relative) as answer,
-        ):
+        async with self.request("GET", relative, api_key, shortened(relative)) as response:
             content = bytearray()
-            too_large = int(answer.headers.get("content-length", 0)) > max_size
+            too_large = (response.content_length or 0) > max_size
             if not too_large:
-                async for chunk in answer:
+                async for chunk in response.content.iter_any():
                     content += chunk
                     if too_large := len(content) > max_size:
                         break
             if too_large:
                 raise ToolError(f"The file is larger than {max_size:,} bytes, which is the most that can be read here.")
-            etag = unquoted(answer.headers.get("etag"))
-            return DownloadedFile(answer.filename, bytes(content), answer.content_type, etag)
+            name, kind = unquote(PurePosixPath(relative).name), response.headers.get("Content-Type")
+            return DownloadedFile(name, bytes(content), kind, unquoted(response.headers.get("ETag")))
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
         """What Core knows of the file; succeeds only with a key that may read it."""
         relative = self.check(url, api_key)
-        async with self.client(api_key, shortened(relative)) as client:
-            found = await client.files.get_metadata(relative)
-            name = found.name or unquote(PurePosixPath(relative).name)
-            return FileInfo(found.url, name, found.content_length, found.content_type, unquoted(found.etag))
+        found = await self.get_json(f"metadata/{relative}", api_key, shortened(relative))
+        return FileInfo.of({"url": relative, **found})
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
         """Store a new file under a unique name that keeps `name` readable; returns its relative URL.
@@ -147,18 +129,27 @@ class DialFiles:
                 content = await asyncio.to_thread(without_remote_sources, content)
             except ValueError as error:
                 raise ToolError(f"{shortened(name)} is not a chart: {error}") from error
-        async with self.client(api_key, f"the new file {shortened(name)}") as client:
-            home = await client.bucket.get_raw()
-            readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
-            unique = f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
-            file_name = name if folder else unique
-            url = f"files/{home.appdata or home.bucket}/{folder_of(api_key)}{folder}{quote(file_name, safe='')}"
-            item = await client.files.upload(url, (file_name, content, content_type), etag_if_none_match="*")
-            return item.url
+        subject = f"the new file {shortened(name)}"
+        home = await self.get_json("bucket", api_key, subject)
+        place = f"{home.get('appdata') or home.get('bucket')}/{folder_of(api_key)}{folder}"
+        readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
+        unique = f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
+        url = f"files/{place}{quote(name if folder else unique, safe='')}"
+        return (await self.put(url, content, content_type, api_key, subject)).url
+
+    async def put(
+        self, url: str, content: bytes, content_type: str, api_key: str, subject: str, etag: str | None = None
+    ) -> FileInfo:
+        """Replace the version of a file that has this ETag, or make it if None is given."""
+        form = aiohttp.FormData()
+        form.add_field("file", io.BytesIO(content), filename=PurePosixPath(url).name, content_type=content_type)
+        match = {"If-Match": etag} if etag else {"If-None-Match": "*"}
+        async with self.request("PUT", url, api_key, subject, data=form, headers=match) as response:
+            return FileInfo.of(await response.json(content_type=None))
 
     def check(self, url: str, api_key: str) -> str:
         """The file's relative URL; a file of another owner who shares this key is refused."""
-        relative = file_url(url, self._endpoint)
+        relative = canonical(file_url(url, self._endpoint))
         if not in_reach(relative, api_key):
             raise ToolError(_REFUSALS[404].format(subject=shortened(relative)))
         return relative
@@ -176,8 +167,7 @@ class DialFiles:
         if not in_reach(relative, api_key):
             return await self._copy(relative, api_key, max_size)
         try:
-            async with self.client(api_key, "the folder for new files") as client:
-                home = (await client.bucket.get_raw()).appdata
+            home = (await self.get_json("bucket", api_key, "the folder for new files")).get("appdata")
             foreign = home is not None and not relative.startswith(f"files/{home}/")
             return await self._copy(relative, api_key, max_size) if foreign else url
         except ToolError as error:
@@ -195,91 +185,45 @@ class DialFiles:
 
         Raises: ToolError, also where the key has to be a `per_request` one and is not.
         """
-        try:
-            home = await self.get_json("bucket", api_key, "the user's bucket")
-            if per_request and not home.get("appdata"):
+        async with self.request("GET", "bucket", api_key, "the user's bucket") as response:
+            home = await response.json(content_type=None)
+            if not (place := home.get("appdata") or ("" if per_request else home["bucket"])):
                 raise ValueError("the key is a user's own")
-            return str(home.get("appdata") or home["bucket"]).partition("/")[0]
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ToolError(_explanation(error, "the user's bucket")) from error
+            return str(place).partition("/")[0]
 
-    async def get_json(self, path: str, api_key: str, subject: str, missing: Any = None) -> Any:
-        """What Core answers to `GET /v1/{path}`, which is sent as it is; `missing` in place of a 404 if it is given."""
-        # Every answer with tools asks this way, and the client library takes longer than the rest of the answer.
+    async def get_json(self, path: str, api_key: str, subject: str, missing: Any = None, **query: str) -> Any:
+        """The object that Core answers to `GET /v1/{path}`; `missing` in place of a 404 if it is given."""
+        async with self.request("GET", path, api_key, subject, missing is not None, params=query) as response:
+            found = missing if response.status == 404 else await response.json(content_type=None)
+            return dict(found.items())
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, path: str, api_key: str, subject: str, may_miss: bool = False, **options: Any
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Core's 200, or 404 if it `may_miss`, to a request below `/v1/`; the encoded path is sent as it is."""
         url = URL(f"{self._endpoint.rstrip('/')}/v1/{path}", encoded=True)
+        options["headers"] = {**core_headers(api_key), **options.get("headers", {})}
         try:
             async with asyncio.timeout(self._seconds), AsyncExitStack() as opened:
                 session = self._session or await opened.enter_async_context(new_session())
-                async with session.get(url, headers=core_headers(api_key), allow_redirects=False) as response:
-                    if response.status == 404 and missing is not None:
-                        return missing
-                    response.raise_for_status()
-                    return await response.json(content_type=None)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                async with session.request(method, url, allow_redirects=False, **options) as response:
+                    if response.status != 200 and not (may_miss and response.status == 404):
+                        status = response.status
+                        raise aiohttp.ClientResponseError(response.request_info, response.history, status=status)
+                    yield response
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             raise ToolError(_explanation(error, subject)) from error
-
-    async def close(self) -> None:
-        """Close the pool, for all who share it."""
-        if self._pool is not None:
-            await self._pool.aclose()
-
-    @asynccontextmanager
-    async def client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
-        """The client library with this key; its failures are sentences about the `subject`."""
-        pool = await self.open()
-        import httpx
-        from aidial_client import DialException
-
-        secret, timeout = str(api_key), httpx.Timeout(30, connect=5)
-        key, token = (None, secret) if isinstance(api_key, UserToken) else (secret, None)
-        try:
-            async with asyncio.timeout(self._seconds):
-                yield pool.create_client(
-                    base_url=self._endpoint, api_key=key, bearer_token=token, max_retries=1, timeout=timeout
-                )
-        except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
-            raise ToolError(_explanation(error, subject)) from error
-
-
-class UnpooledFiles(DialFiles):
-    """`DialFiles` of a tool that is never closed: each call opens and closes connections of its own."""
-
-    @asynccontextmanager
-    async def client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
-        files = DialFiles(self._endpoint, seconds=self._seconds)
-        try:
-            async with files.client(api_key, subject) as client:
-                yield client
-        finally:
-            await files.close()
-
-
-def _new_pool() -> AsyncDialClientPool:
-    import httpx
-    from aidial_client import AsyncDialClientPool
-
-    async def join(request: httpx.Request) -> None:
-        join_trace(request.headers)
-
-    limits = httpx.Limits(max_connections=1000, keepalive_expiry=KEEP_ALIVE_SECONDS)
-    return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies(), event_hooks={"request": [join]})
 
 
 def _explanation(error: BaseException, subject: str) -> str:
-    import httpx
-
-    # A refused stream_download of aidial-client ends in httpx.ResponseNotRead; the status is only in what led to it.
-    link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, TimeoutError | httpx.TimeoutException):
-            return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
-        if isinstance(link, httpx.HTTPStatusError | aiohttp.ClientResponseError):
-            status = link.status if isinstance(link, aiohttp.ClientResponseError) else link.response.status_code
-            other = "DIAL Core answered status {status} about {subject}. Try again later or tell the user."
-            return _REFUSALS.get(status, other).format(status=status, subject=subject)
-        if isinstance(link, httpx.TransportError | aiohttp.ClientError):
-            return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
-        link = link.__cause__ or link.__context__
+    if isinstance(error, TimeoutError):
+        return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
+    if isinstance(error, aiohttp.ClientResponseError):
+        other = "DIAL Core answered status {status} about {subject}. Try again later or tell the user."
+        return _REFUSALS.get(error.status, other).format(status=error.status, subject=subject)
+    if isinstance(error, aiohttp.ClientError):
+        return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
     return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
 
 
@@ -317,6 +261,16 @@ def is_path(path: str) -> bool:
     """Whether nothing on the way can take the percent-encoded path for another one."""
     names = [unquote(segment) for segment in path.split("/")]
     return not any(name in {"", ".", ".."} or "/" in name or _CONTROL_CHARACTER.search(name) for name in names)
+
+
+def encoded(name: str) -> str:
+    """A name in a URL as Core writes it."""
+    return quote(name, safe="-._~!$'()*,;&=@:+")
+
+
+def canonical(relative: str) -> str:
+    """A relative URL as Core writes it."""
+    return "/".join(encoded(unquote(name)) for name in relative.split("/"))
 
 
 def in_reach(relative: str, api_key: str) -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from task.context.dcm_manager import ContextOptions, DCMManager
-from task.core_client.files import DialFiles, UnpooledFiles
+from task.core_client.files import DialFiles
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment
@@ -76,7 +76,7 @@ def default_tools(
     reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
     pool = ReaderPool(reading, processes=limits.reader_processes)
     most, kept = limits.max_download_bytes, rag.cache_seconds
-    readings = Readings(files or UnpooledFiles(endpoint), pool, max_size=most, seconds=kept, store=redis)
+    readings = Readings(files or DialFiles(endpoint), pool, max_size=most, seconds=kept, store=redis)
     tools: list[BaseTool] = [FileContentExtractionTool(endpoint, readings=readings)]
     if rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible):
         tools.append(_rag_tool(settings, readings, session, chat_model))

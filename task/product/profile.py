@@ -75,7 +75,6 @@ class Services:
 
     async def warm_up(self) -> None:
         """Load in a thread what the first requests would otherwise wait for."""
-        await self.files.open()
         await asyncio.to_thread(import_module, "jsonschema")
         await self.store.get_if_available()
         if self.redis is not None:
@@ -84,9 +83,7 @@ class Services:
     async def close(self) -> None:
         """Close what was opened."""
         redis = [self.redis.close] if self.redis is not None else []
-        await close_all(
-            *self.closes, self.session.close, self.files.close, self.telemetry.close, self.store.close, *redis
-        )
+        await close_all(*self.closes, self.session.close, self.telemetry.close, self.store.close, *redis)
 
 
 @dataclass(frozen=True, slots=True)

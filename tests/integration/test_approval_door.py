@@ -53,7 +53,6 @@ async def test_of_twenty_who_approve_at_once_one_is_first_with_a_core_and_withou
         taken = await asyncio.gather(*(rival.take("a-turn", 2e9, "key-one") for rival in rivals))
         alone = Claims(DialFiles("http://127.0.0.1:9"))
         assert [await alone.take("a-turn", 2e9, "key") for _ in range(2)] == [True, False]
-        await files.close()
     assert taken.count(True) == 1
 
 

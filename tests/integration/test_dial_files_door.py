@@ -163,7 +163,6 @@ async def test_a_folder_is_searched_and_only_what_changed_is_read_again(tmp_path
             assert f"only the first {MAX_BELOW} documents of" in last
         finally:
             await rag.close()
-            await files.close()
 
 
 async def test_the_files_that_an_application_names_are_in_the_prompt_and_bounded(tmp_path: Path) -> None:

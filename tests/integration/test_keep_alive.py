@@ -103,8 +103,7 @@ async def _model(stack: AsyncExitStack, peer: str, _: Path) -> Call:
 
 
 async def _files(stack: AsyncExitStack, peer: str, _: Path) -> Call:
-    files = DialFiles(peer)
-    stack.push_async_callback(files.close)
+    files = DialFiles(peer, session=await stack.enter_async_context(new_session()))
     return lambda: files.download("files/b/x.csv", "key", 1000)
 
 

@@ -16,7 +16,7 @@ from tests.support.mcp_wire import http_server, listed, raw_server
 
 COOKIE = {"Set-Cookie": "session=of-the-first; Path=/"}
 ROOT = Path(__file__).parents[2]
-CLIENTS = {"ClientSession": "cookie_jar", "AsyncClient": "cookies", "AsyncDialClientPool": "cookies"}
+CLIENTS = {"ClientSession": "cookie_jar", "AsyncClient": "cookies"}
 
 
 class Cookies:

@@ -14,7 +14,7 @@ from task.console.error_handler import ErrorHandler
 from task.console.terminal.rendering import PermissionQuestion, ansi, card, decision, editable, edited
 from task.conversation.inputs import Answer
 from task.conversation.messages import Attachment
-from task.core_client.files import UnpooledFiles
+from task.core_client.files import DialFiles
 from task.errors import InvalidRequest, LIALError, ProviderError
 from task.runs.runner import described
 
@@ -98,7 +98,7 @@ def test_the_decision_is_shown() -> None:
 
 @pytest.mark.fault("console terminal: a file of an answer whose title leads out of its folder, or is taken")
 async def test_files_are_saved_in_their_folder_whatever_their_title_says(tmp_path: Path) -> None:
-    files, folder = UnpooledFiles("http://127.0.0.1:9"), tmp_path / "files"
+    files, folder = DialFiles("http://127.0.0.1:9"), tmp_path / "files"
     data = base64.b64encode(b"pixels").decode()
     chart = Attachment("application/vnd.plotly.v1+json", "Sales", data="{}")
     for attachment, name in (

@@ -58,7 +58,6 @@ async def tools_at(url: str) -> AsyncGenerator[dict[str, BaseTool]]:
     try:
         yield {tool.name: tool for tool in dial_file_tools(files)}
     finally:
-        await files.close()
         await session.close()
 
 
@@ -106,7 +105,7 @@ async def test_a_name_is_what_it_says(desk: Desk, path: str, stored: str) -> Non
     [
         *("../x", "a/../../x", "a//b", "/etc/passwd", " ", "a/ /b", "a\nb", "\ud800", "{x}", "https://evil.example/x"),
         *("files/{other}/../x", "files/b/%2e%2e/x", "files/b/a%2Fb", "file:///etc/passwd"),
-        *(".undo/x", ".undo", "./.undo/x"),
+        *(".undo/x", ".undo", "./.undo/x", "approvals/x"),
     ],
 )
 async def test_a_path_that_leads_elsewhere_is_refused(desk: Desk, path: str) -> None:
@@ -308,6 +307,8 @@ async def test_in_a_request_paths_count_from_the_applications_folder(tmp_path: P
             said.append(await desk.call("write", path="my notes/a.md", content="a"))
             said.append(await desk.call("list", glob="*"))
             said.append(await desk.call("read", path=files.url("own.md")))
+            async with CoreFiles.of(endpoints[0], desk.key) as common:
+                said.append(await desk.call("write", path=common.url("for-all.md"), content="x"))
         return web.json_response({"choices": []})
 
     async with peer(answer) as agent, local_core(config({"my agent": agent.url}), tmp_path) as core:
@@ -318,6 +319,7 @@ async def test_in_a_request_paths_count_from_the_applications_folder(tmp_path: P
             assert (await files.get("appdata/my%20agent/my%20notes/a.md")).text == "a"
     assert said[:2] == ["wrote my notes/a.md (1 lines, 1 bytes)", "my notes/a.md"]
     assert "No access to" in said[2]
+    assert "is not the user's" in said[3], "the application's own bucket is the same for all users"
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import gzip
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,20 +19,8 @@ from tests.support.core import local_core, served
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import ask, calling, config, peer
 
-if TYPE_CHECKING:
-    from aidial_client import AsyncDialClientPool
-
 KEY, MEGABYTE = "key-one", 1 << 20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@pytest.fixture
-async def pool() -> AsyncGenerator[AsyncDialClientPool]:
-    from aidial_client import AsyncDialClientPool
-
-    pool = AsyncDialClientPool(verify=False)  # no TLS on loopback, and its context takes 20 ms
-    yield pool
-    await pool.aclose()
 
 
 @pytest.fixture
@@ -42,8 +30,8 @@ async def core(tmp_path: Path) -> AsyncGenerator[CoreFiles]:
 
 
 @pytest.fixture
-def files(core: CoreFiles, pool: AsyncDialClientPool) -> DialFiles:
-    return DialFiles(core.base_url, pool)
+def files(core: CoreFiles) -> DialFiles:
+    return DialFiles(core.base_url)
 
 
 @asynccontextmanager
@@ -88,12 +76,12 @@ async def test_a_chart_is_stored_without_remote_sources(files: DialFiles) -> Non
         await files.upload("chart.json", b"text", "application/vnd.plotly.v1+json", KEY)
 
 
-async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Path, pool: AsyncDialClientPool) -> None:
+async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Path) -> None:
     endpoints: list[str] = []
     results: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        files, key = DialFiles(endpoints[0], pool), request.headers["Api-Key"]
+        files, key = DialFiles(endpoints[0]), request.headers["Api-Key"]
         results.extend([await files.principal(key), await files.upload("chart.png", b"png", "image/png", key)])
         return web.json_response({"choices": []})
 
@@ -101,7 +89,7 @@ async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Pat
         endpoints.append(core.url)
         async with calling(core) as session:
             assert (await ask(session, "my%20agent")).status == 200
-        files = DialFiles(core.url, pool)
+        files = DialFiles(core.url)
         principal, url = results
         assert principal == await files.principal(KEY)
         assert url.startswith(f"files/{principal}/appdata/my%20agent/chart_")
@@ -117,8 +105,8 @@ NOT_FILES = """
 
 
 @pytest.mark.fault("file: path tricks in a file's address")
-async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form(pool: AsyncDialClientPool) -> None:
-    files = DialFiles("http://127.0.0.1:9", pool)
+async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form() -> None:
+    files = DialFiles("http://127.0.0.1:9")
     for url in ("", *NOT_FILES.split()):
         for call in (files.download(url, KEY, MEGABYTE), files.metadata(url, KEY)):
             with pytest.raises(ToolError, match=r"files/\{bucket\}/\{path\}"):
@@ -144,12 +132,12 @@ async def test_a_key_is_never_sent_to_another_host(files: DialFiles, core: CoreF
     assert reached == []
 
 
-async def test_an_endpoint_below_a_path_is_part_of_its_urls(pool: AsyncDialClientPool) -> None:
+async def test_an_endpoint_below_a_path_is_part_of_its_urls() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=request.raw_path)
 
     async with answering(answer) as url:
-        files = DialFiles(f"{url}/dial/", pool)
+        files = DialFiles(f"{url}/dial/")
         for given in ("files/b/a.txt", f"{url}/dial/v1/files/b/a.txt"):
             assert (await files.download(given, KEY, MEGABYTE)).content == b"/dial/v1/files/b/a.txt"
         with pytest.raises(ToolError, match="not on this DIAL Core"):
@@ -229,14 +217,14 @@ async def test_the_key_does_not_follow_to_another_host() -> None:
     async with homes(web.json_response({"bucket": "another"})) as (_, keys, other):
         away = web.Response(status=302, headers={"Location": f"{other}/v1/bucket"})
         async with homes(away) as (files, *_):
-            with pytest.raises(ToolError, match="could not be understood"):
+            with pytest.raises(ToolError, match="status 302"):
                 await files.principal("k")
     assert keys == []
 
 
 @pytest.mark.fault("file: a download over the limit")
 @pytest.mark.parametrize("packed", [False, True])
-async def test_reading_stops_when_the_limit_is_passed(pool: AsyncDialClientPool, packed: bool) -> None:
+async def test_reading_stops_when_the_limit_is_passed(packed: bool) -> None:
     sent: list[int] = []
     gone = asyncio.Event()
 
@@ -253,7 +241,7 @@ async def test_reading_stops_when_the_limit_is_passed(pool: AsyncDialClientPool,
 
     async with answering(endless) as url, asyncio.timeout(20):
         with pytest.raises(ToolError, match="larger than 1,000,000 bytes"):
-            await DialFiles(url, pool).download("files/b/a", KEY, 1_000_000)
+            await DialFiles(url).download("files/b/a", KEY, 1_000_000)
         await gone.wait()
     assert sum(sent) < 64 * MEGABYTE
 
@@ -290,11 +278,11 @@ async def broken_off(request: web.Request) -> web.StreamResponse:
     ],
 )
 async def test_whatever_core_does_is_a_sentence_soon(
-    core: Handler | None, calls: str, sentence: str, pool: AsyncDialClientPool, unused_tcp_port: int
+    core: Handler | None, calls: str, sentence: str, unused_tcp_port: int
 ) -> None:
     nowhere = f"http://127.0.0.1:{unused_tcp_port}"
     async with answering(core) if core else nullcontext(nowhere) as url, asyncio.timeout(20):
-        files = DialFiles(url, pool, seconds=0.1 if core is silent else 10)
+        files = DialFiles(url, seconds=0.1 if core is silent else 10)
         asked = {
             "download": lambda: files.download("files/b/a", KEY, 10_000),
             "metadata": lambda: files.metadata("files/b/a", KEY),

@@ -239,7 +239,6 @@ async def test_requests_to_core_carry_the_span_over_both_of_its_clients() -> Non
             await files.principal("key")
             with suppress(ToolError):  # this is no description of a file
                 await files.metadata("files/b/x.txt", "key")
-        await files.close()
     await telemetry.close()
     assert set(seen) == {expected}
     assert len(seen) >= 2

@@ -19,7 +19,7 @@ import orjson
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role, frozen_data, user
 from task.core_client.deployments import calling
-from task.core_client.files import DialFiles, UnpooledFiles, file_url
+from task.core_client.files import DialFiles, file_url
 from task.errors import ProviderError, ToolError
 from task.llm.base import Accumulator, DialDelta, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
@@ -127,7 +127,7 @@ class DeploymentTool(BaseTool):
         self._access = access or DeploymentAccess()
         self._endpoint = endpoint
         self._called, self.by_name = deployment, deployment.by_name
-        self._files = self._access.files or UnpooledFiles(endpoint)
+        self._files = self._access.files or DialFiles(endpoint)
         properties: dict[str, Any] = {
             deployment.prompt: text(deployment.prompt_description),
             **{name: dict(shape) for name, shape in deployment.arguments.items()},

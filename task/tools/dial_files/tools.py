@@ -146,7 +146,8 @@ async def undo(user: UserFiles, params: ToolCallParams, path: str, _: _Arguments
     change = next((memo for memo in changes if wanted in ("", memo.url, memo.kept)), None)
     if change is None:
         raise ToolError("No change of this conversation is left that could be taken back.")
-    url, etag = change.url, change.etag
+    url, etag = user.files.check(change.url, user.key), change.etag
+    user.files.check(change.kept or url, user.key)
     if change.undo == "remove":
         await user.delete(url, etag)
     elif change.undo == "restore":

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from task.conversation.messages import Message
-from task.core_client.files import UnpooledFiles
+from task.core_client.files import DialFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
 from task.search.readings import Readings
@@ -38,7 +38,7 @@ class FileContentExtractionTool(BaseTool):
     )
 
     def __init__(self, endpoint: str, *, readings: Readings | None = None) -> None:
-        self._readings = readings or Readings(UnpooledFiles(endpoint))
+        self._readings = readings or Readings(DialFiles(endpoint))
 
     def title(self, arguments: dict[str, Any]) -> str:
         file = unquote(PurePosixPath(arguments["file_url"]).name)[:60]

@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, Message, Role
-from task.core_client.files import DialFiles, UnpooledFiles
+from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.output.sinks import StageSink
 from task.shares import Shares
@@ -101,7 +101,7 @@ class PythonCodeInterpreterTool(BaseTool):
             timeout=self._seconds,
         )
         self._server = InterpreterServer(mcp_url, token, self._seconds)
-        self._files = files or UnpooledFiles(dial_endpoint)
+        self._files = files or DialFiles(dial_endpoint)
         self._max_bytes = max_bytes
         self._transfers = Shares(TRANSFERS)
 

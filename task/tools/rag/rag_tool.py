@@ -11,7 +11,7 @@ from typing import Any
 from task.closing import close_all, together
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
-from task.core_client.files import UnpooledFiles
+from task.core_client.files import DialFiles
 from task.documents.extract import is_readable
 from task.documents.model import Block, counted
 from task.embedding.client import Embedder, Observer, default_folder
@@ -189,7 +189,7 @@ class RagTool(BaseTool):
         )
         self._model = model or self._own_model
         self._embedder: Embeddings = embedder or Embedder(default_folder())
-        self._readings = readings or Readings(UnpooledFiles(endpoint))
+        self._readings = readings or Readings(DialFiles(endpoint))
         self._starting: asyncio.Future[Any] | None = None
         self._vectors = vectors or MemoryVectors(self._readings)
         self._shelf = Shelf(
