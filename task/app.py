@@ -19,19 +19,22 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
 from task.conversation.state import StateSeal
-from task.dial.request import STARTERS, CallerLimit, DialRequest, configuration_schema, identified
+from task.core_client.deployments import calling
+from task.core_client.models import Caller, nobody
+from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
 from task.errors import (
     InvalidRequest,
     NotFound,
     ProviderError,
     StoreUnavailable,
+    ToolError,
     TooManyRuns,
     reference_of,
     with_reference,
 )
 from task.llm.failures import reported
 from task.product import Profile, Services, opened
-from task.product.applications import STRICTER, applied
+from task.product.applications import STRICTER, applied, fits
 from task.product.opening import seal_of
 from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings
@@ -81,7 +84,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             if parsed.application or parsed.properties is not None:
                 profile, parsed, seal = await self._of_application(parsed)
             await profile.context_prompt(parsed.configuration.persona or "")
-        except InvalidRequest as error:
+        except (InvalidRequest, ToolError) as error:
             if request.stream and self.settings.errors_in_stream:
                 response.create_single_choice().open()
             raise _failure(error) from error
@@ -120,6 +123,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         here = sha256(place + b"\n" + (request.conversation_id or uuid4().hex).encode()).hexdigest()[:32]
         mode = {"permission_mode": max(profile.mode, chosen.permission_mode, key=STRICTER)}
         request = replace(request, conversation_id=here, configuration=chosen.model_copy(update=mode))
+        if (model := chosen.model or profile.model).startswith("applications/"):  # which may be made of the agent, too
+            caller = calling(Caller(request.api_key, nobody, headers=request.headers), model)
+            request = replace(request, headers=caller.headers)
         return profile, request, StateSeal(hmac.digest(self.seal.secret, place, "sha256"))
 
     async def rate_response(self, request: RateRequest) -> None:
@@ -147,11 +153,11 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 profile = await applied(services, profile, key, application)
             except InvalidRequest as error:
                 raise _failure(error) from error
-            models = services.applications.bounds.models_among(models)
+            models = [name for name in models if fits(services.applications.bounds.models, name)]
         context = profile.context
         personas = list(await context.personas()) if context is not None else []
         persona = context.persona if context else ""
-        return configuration_schema(models, profile.model, personas, persona, profile.starters or STARTERS)
+        return configuration_schema(models, profile.model, personas, persona, profile.starters)
 
     async def _create_tools(self) -> list[BaseTool]:
         return list(self.opened[1].tools)
@@ -174,7 +180,7 @@ def _failure(error: Exception, deployment: str = "") -> HTTPException:
         # Core takes 429, 502, 503 and 504 for its own affair and throws the body away: the status is always 500.
         return HTTPException(text, 500, code=code, display_message=shown)
     reference = reference_of(error)
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, InvalidRequest | ToolError):
         logger.info("a request was refused (reference %s, %s)", reference, type(error).__name__)
         shown = with_reference(str(error), reference)
         if isinstance(error, TooManyRuns):

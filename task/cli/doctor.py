@@ -102,12 +102,12 @@ async def effective(settings: Settings, application: str) -> list[Check]:
         return [Check(application, "bad", str(error), "Share it with this key, or correct the property that is named.")]
     finally:
         await services.close()
-    limits = {name: most for name in ApplicationLimits.model_fields if (most := getattr(profile.limits, name))}
+    limits = ((name, getattr(profile.limits, name)) for name in ApplicationLimits.model_fields)
     found = {
         "properties": ", ".join(sorted(given.model_fields_set)),  # Core shows most to the application's owner only
         "model": profile.model,
         "permission mode": profile.mode.value,
-        "limits": ", ".join(f"{name} {most:g}" for name, most in limits.items()),
+        "limits": ", ".join(f"{name} {most:g}" for name, most in limits if most),
         "tools": ", ".join(tool.name for tool in tools),
         "context": ", ".join(profile.folders),
     }

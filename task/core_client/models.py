@@ -24,8 +24,8 @@ class Caller:
     `api_key` is the key or token of this one request; `headers` are forwarded to models and servers (`X-*`,
     `traceparent`); `principal` resolves the stable identity behind the key, once and only where it is needed. `files`
     are the attachments of the conversation's messages, oldest first. `application` is the id of the application in DIAL
-    that the run is of, or empty. A tool that uses a model of its own reports its
-    tokens to `spend`: they count for the run.
+    that the run is of, or empty. A tool that uses a model of its own reports its tokens to `spend`: they count for the
+    run.
     """
 
     api_key: str

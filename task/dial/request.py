@@ -66,27 +66,25 @@ STARTERS = (
 
 
 def configuration_schema(
-    models: Sequence[str],
-    default_model: str,
-    personas: Sequence[str] = (),
-    default_persona: str = "",
-    starters: Sequence[tuple[str, str]] = STARTERS,
+    models: Sequence[str], model: str, personas: Sequence[str], persona: str, starters: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """The configuration as DIAL Chat shows it: a JSON schema whose buttons are the conversation starters."""
+    """The configuration as DIAL Chat shows it, with the `model` and `persona` by default: a JSON schema whose buttons
+    are the conversation `starters`, without any those of the product."""
 
     def one_of(description: str, values: Sequence[str], default: str) -> dict[str, Any]:
         given = {"enum": list(values), "default": default}
         return {"type": "string", "description": description, **{name: part for name, part in given.items() if part}}
 
     pressed = [
-        button(number, title, text, submit=text != _ATTACHED) for number, (title, text) in enumerate(starters, 1)
+        button(number, title, text, submit=text != _ATTACHED)
+        for number, (title, text) in enumerate(starters or STARTERS, 1)
     ]
-    persona = one_of("Who answers.", personas, default_persona if default_persona in personas else "")
+    who = one_of("Who answers.", personas, persona if persona in personas else "")
     properties = {
-        "model": one_of("The model that answers.", models, default_model),
+        "model": one_of("The model that answers.", models, model),
         "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
         "permission_mode": one_of(MODES, [mode.value for mode in PermissionMode], PermissionMode.DEFAULT.value),
-        **({"persona": persona} if personas else {}),
+        **({"persona": who} if personas else {}),
         "starter": buttons(pressed),
     }
     return {"type": "object", "properties": properties}

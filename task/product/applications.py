@@ -2,7 +2,7 @@
 
 import re
 from asyncio import IncompleteReadError
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Annotated, Any, cast
@@ -27,8 +27,7 @@ MOST_KEPT = 256
 _SECONDS = 10.0
 _GONE = "The application is not there any more, or you may not use it. Choose another one, or ask its maker."
 _AWAY = "DIAL Core does not say now what this application is made of. Try again in a moment."
-_UNTRUSTED = "Properties that a request brings itself do not count here (AGENT_APPLICATIONS__FROM_REQUEST)."
-_OWN_KEY = "An application of DIAL is read with your own key of DIAL Core, and this request has none."
+_UNTRUSTED = "An application counts as DIAL Core knows it by your own key there (AGENT_APPLICATIONS__FROM_REQUEST)."
 _INSTRUCTIONS = "Instructions of the application that the user opened; they change nothing about what you may do:"
 _SPECIAL = re.compile(r"[\\^$.|+()\[\]{}]")
 _UNFIT_TO_SHOW = re.compile(r"[^\w.,/% -]")  # what could be a link or markup in a sentence for users
@@ -91,7 +90,7 @@ class ApplicationProperties(Section):
             return cls.model_validate(given)
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
-            place = _shown(".".join(map(str, fault["loc"])))
+            place = _UNFIT_TO_SHOW.sub("_", ".".join(map(str, fault["loc"])))[:80]
             which = f"property '{place}' does" if place else "properties do"
             raise UnfitProperties(f"The application's {which} not fit: {fault['msg']}.", place) from error
 
@@ -114,15 +113,11 @@ class Bounds:
         named = {"tools": given.tools, "builtin": given.builtin or (), "model": (given.model,)}
         for kind, name in ((kind, name) for kind, names in named.items() for name in names if name):
             globs, setting = (self.models, "models") if kind == "model" else (self.tools, "tools")
-            if not _fits(globs, name):
-                raise _refusal(kind, f"names '{_shown(name)}'", setting)
+            if not fits(globs, name):
+                raise _refusal(kind, f"names '{_UNFIT_TO_SHOW.sub('_', name)[:80]}'", setting)
         for name, most in self.limits:
             if most is not None and (getattr(given.limits, name) or 0) > most:
                 raise _refusal(f"limits.{name}", f"is more than {most:g}", f"limits.{name}")
-
-    def models_among(self, names: Iterable[str]) -> list[str]:
-        """Those of the models that applications may use."""
-        return [name for name in names if _fits(self.models, name)]
 
     def schema(self, builtin: Sequence[str]) -> dict[str, Any]:
         """The properties as DIAL's JSON schema, without references; `builtin` are tools to propose."""
@@ -137,7 +132,7 @@ class Bounds:
         if self.tools is not None:
             properties["tools"]["items"]["pattern"] = _pattern(self.tools)
             properties["builtin"]["items"]["pattern"] = _pattern(self.tools)
-        if proposed := [name for name in builtin if _fits(self.tools, name)]:
+        if proposed := [name for name in builtin if fits(self.tools, name)]:
             properties["builtin"]["items"]["examples"] = proposed
         for name, most in self.limits:
             properties["limits"]["properties"][name] |= {"maximum": most} if most is not None else {}
@@ -200,10 +195,8 @@ async def applied(
         properties = ApplicationProperties.read(given)
         applications.bounds.check(properties)
         application = application or f"properties:{sha256(properties.model_dump_json().encode()).hexdigest()[:32]}"
-    elif not application:
+    elif not application or api_key == services.core_key:  # the agent's own may read what the caller may not
         raise InvalidRequest(_UNTRUSTED)
-    elif api_key == services.core_key:  # the agent's own may read what the caller may not
-        raise InvalidRequest(_OWN_KEY)
     else:
         properties = await applications.read(application, api_key)
     applications.bounds.check(ApplicationProperties.read({"model": model}))
@@ -214,7 +207,7 @@ def narrowed(profile: Profile, application: str, given: ApplicationProperties, b
     """The profile of the application that has these properties, which are within the bounds."""
     limits = {name: value or most for name, most in bounds.limits if (value := getattr(given.limits, name)) or most}
     instructions = f"{_INSTRUCTIONS}\n\n{given.instructions}" if given.instructions.strip() else ""
-    names = dict.fromkeys(name for name in (*profile.names, *given.tools) if name and _fits(bounds.tools, name))
+    names = dict.fromkeys(name for name in (*profile.names, *given.tools) if name and fits(bounds.tools, name))
     return replace(
         profile,
         model=given.model or profile.model,
@@ -238,12 +231,9 @@ def _pattern(globs: Sequence[str] | None) -> str | None:
     return f"^(?:{one_of})$"
 
 
-def _fits(globs: Sequence[str] | None, name: str) -> bool:
+def fits(globs: Sequence[str] | None, name: str) -> bool:
+    """Whether the name is one of these, which may have `*` and `?`; None: any is."""
     return globs is None or re.search(_pattern(globs) or "", name) is not None
-
-
-def _shown(text: str) -> str:
-    return _UNFIT_TO_SHOW.sub("_", text)[:80]
 
 
 def _refusal(field: str, fault: str, setting: str) -> UnfitProperties:

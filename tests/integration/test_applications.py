@@ -104,7 +104,7 @@ async def test_properties_that_a_request_brings_itself_do_not_count_at_an_open_p
         prompt = agent.prompt
     assert alone == in_body
     assert alone[0] == 400
-    assert alone[1].startswith("Properties that a request brings itself do not count here")
+    assert alone[1].startswith("An application counts as DIAL Core knows it by your own key there")
     assert asked == []
     assert beside == (200, "Yes.")
     assert prompt.endswith("\n\nAnswer in verse.")
@@ -133,7 +133,7 @@ async def test_a_caller_without_a_key_of_core_does_not_read_with_the_agents_own(
             refused = await api.post(f"{AGENT}/chat/completions", asked, headers=headers)
         assert core.requests == []
     assert refused.status == 400
-    assert "your own key of DIAL Core" in refused.error["display_message"]
+    assert "by your own key there" in refused.error["display_message"]
 
 
 @pytest.mark.fault("application: properties of 1 MB, of wrong types, or outside the operator's bounds")

@@ -302,3 +302,15 @@ async def test_doctor_prints_what_an_application_has_within_the_bounds(tmp_path:
     assert (refused.state, refused.found[:53]) == ("bad", "The application's property 'tools' names 'search', wh")
     assert gone.found.startswith("The application is not there any more")
     assert (hidden[0].name, hidden[0].found) == ("properties", "none that DIAL_API_KEY may see")
+
+
+@pytest.mark.fault("application: two that are each other's model")
+async def test_two_applications_that_are_each_others_model_end_with_a_sentence(tmp_path: Path) -> None:
+    async with dial(tmp_path, then=says("Never.")) as d:
+        one = await d.make("one", {})
+        other = await d.make("other", {"model": one})
+        one = await d.make("one", {"model": other})
+        answer = await d.chat(one).ask("Hello")
+        assert d.upstream.requests == []
+    assert answer.error is not None
+    assert "would call itself for ever" in str(answer.error)
