@@ -136,6 +136,8 @@ async def _tools(
         own = [*own, *(tool for tool in readers if tool.name not in taken)]
         taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
+    if context.tools:
+        profile = replace(profile, names=(*profile.names, *context.tools))
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
     found = await discover(request.caller, taken, choice)
     found.show(choice)

@@ -10,14 +10,17 @@ from task.context.definition import persona_id
 from task.errors import InvalidRequest
 
 CHECK_SECONDS = 2.0
+TOOLS_SECTION = "tools"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPrompt:
-    """The text, and the ids of the sections and documents that did not fit: the model reads them with a tool."""
+    """The text, the ids of the sections and documents that did not fit, which the model reads with a tool, and the
+    names of deployments that are tools."""
 
     text: str = ""
     left_out: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
@@ -39,7 +42,9 @@ def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
             parts.append(part)
         else:
             left_out.append(name)
-    return ContextPrompt("\n\n".join(parts), tuple(dict.fromkeys(left_out)))
+    listed = (manager.get_context_section(TOOLS_SECTION) or "").splitlines()
+    tools = tuple(line[2:].strip() for line in listed if line.startswith("- "))
+    return ContextPrompt("\n\n".join(parts), tuple(dict.fromkeys(left_out)), tools)
 
 
 class LiveContext:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
+import orjson
 from cachetools import LRUCache, TLRUCache
 
 from task.core_client.files import is_path
@@ -18,22 +19,22 @@ from task.llm.schemas import plain_schema
 
 KINDS = ("model", "application", "toolset")
 KEPT, KEPT_SECONDS, MISSED_SECONDS = 1_000, 300, 60
+LONGEST_TEXT, LONGEST_SCHEMA, MOST_TYPES = 4_000, 20_000, 50
 CALL_PATH = "x-dial-agent-call-path"  # as servers read names of headers
 DEEPEST = 5  # calls inside each other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Described:
-    """A deployment as Core lists it to one user, with the schema of its configuration; its texts come from outside."""
+    """A deployment as Core lists it to one user: what its makers say of it, the types of files that it takes, and the
+    schema of its configuration, without buttons. `mcp`: its tools are those of an MCP server."""
 
     name: str
     kind: str
-    listed: Mapping[str, Any]
+    text: str
+    types: tuple[str, ...]
+    mcp: bool
     schema: Mapping[str, Any]
-
-    def has(self, feature: str) -> bool:
-        features = self.listed.get("features")
-        return isinstance(features, dict) and cast("dict[str, Any]", features).get(feature) is True
 
 
 class Deployments:
@@ -81,13 +82,17 @@ class Deployments:
 
     async def _described(self, name: str, api_key: str, kinds: Sequence[str]) -> Described | None:
         for kind in kinds:
-            found = await self._core.get(f"/openai/{kind}s/{quote(name)}", api_key)
-            if isinstance(found, dict):
-                described = Described(name, kind, cast("dict[str, Any]", found), {})
-                if not described.has("configuration"):
-                    return described
-                schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", api_key)
-                return replace(described, schema=_without_buttons(schema))
+            found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", api_key)
+            if not isinstance(found, dict):
+                continue
+            features = found["features"] if isinstance(found.get("features"), dict) else {}
+            texts = (str(found.get(key) or "")[:LONGEST_TEXT] for key in ("display_name", "description"))
+            types = found.get("input_attachment_types")
+            taken = tuple(str(item)[:100] for item in types[:MOST_TYPES]) if isinstance(types, list) else ()
+            schema, mcp = {}, kind == "toolset" or features.get("mcp") is True
+            if features.get("configuration") is True and not mcp:
+                schema = _plain(await self._core.get(f"/v1/deployments/{quote(name)}/configuration", api_key))
+            return Described(name, kind, " ".join(": ".join(texts).split()), taken, mcp, schema)
         return None
 
 
@@ -96,9 +101,10 @@ def _names(items: Sequence[Any]) -> dict[str, str]:
     return {unquote(str(item.get("id"))): str(item.get("object")) for item in found}
 
 
-def _without_buttons(schema: Any) -> dict[str, Any]:
+def _plain(schema: Any) -> dict[str, Any]:
+    # Without its buttons, which are for users; empty where it is not of an object, or too large.
     given: Any = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or len(orjson.dumps(schema)) > LONGEST_SCHEMA:
         return {}
     shapes = {name: shape for name, shape in given.items() if not isinstance(shape, dict) or "dial:widget" not in shape}
     return plain_schema({**schema, "properties": shapes})

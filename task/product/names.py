@@ -7,10 +7,8 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
-
-import orjson
 
 from task.core_client.deployments import Described
 from task.output.sinks import ChoiceSink
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from task.product.profile import Profile, Services
 
 MOST_NAMED, SECONDS = 50, 300.0
-_LONGEST_TEXT, _LONGEST_SCHEMA, _MOST_TYPES = 4_000, 20_000, 50
 _ARGUMENT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 UNKNOWN = MCPFailure(
     Fault.UNAVAILABLE,
@@ -58,7 +55,7 @@ async def named_tools(
     servers, tools, used = list[ServerSpec](), list[BaseTool](), {*taken, *ALIASES}
     for item in filter(None, await asyncio.gather(*asked)):
         name, toolset = _model_name(item), item.name if item.kind == "toolset" else ""
-        if toolset or item.has("mcp"):
+        if item.mcp:
             url = f"{services.endpoint}/v1/{'toolset' if toolset else 'deployments'}/{quote(item.name)}/mcp"
             servers.append(ServerSpec(name, url, forward_key=True, toolset=toolset, called=item.name))
             continue
@@ -73,17 +70,15 @@ async def named_tools(
 
 
 def _spec(item: Described, name: str) -> DeploymentSpec:
-    listed, schema, types = item.listed, item.schema, item.listed.get("input_attachment_types")
-    texts = [" ".join(str(listed.get(key) or "").split()) for key in ("display_name", "description")]
-    given = schema.get("properties", {}).items() if len(orjson.dumps(schema)) <= _LONGEST_SCHEMA else ()
+    given = item.schema.get("properties", {}).items()
     arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}
     return DeploymentSpec(
         name,
-        f"Asks the {item.kind} {item.name} of DIAL. Its makers say: {': '.join(texts)[:_LONGEST_TEXT]}",
+        f"Asks the {item.kind} {item.name} of DIAL. Its makers say: {item.text}",
         item.name,
         arguments=arguments,
-        required=tuple(key for key in schema.get("required", ()) if key in arguments),
-        attachments=tuple(map(str, cast("list[Any]", types)[:_MOST_TYPES])) if isinstance(types, list) else (),
+        required=tuple(key for key in item.schema.get("required", ()) if key in arguments),
+        attachments=item.types,
         seconds=SECONDS,
         by_name=True,
     )

@@ -55,20 +55,27 @@ async def test_a_name_is_a_tool_that_the_user_is_asked_about_with_its_stages_bel
     turns = [wants("oracle", prompt="Will it rain?", depth="long"), says("It will.")]
     deltas = [stage(0, name="Think", status=None), stage(1, name="Look", parent_stage_index=0), {"content": "Yes."}]
     async with callee(deltas, SCHEMA) as oracle:
-        applications, tools = {"oracle": entry(oracle, **ORACLE)}, {"tools": ["oracle"]}
-        async with product(*turns, tmp_path=tmp_path, applications=applications, deployments=tools) as p:
+        definition = tmp_path / "context.md"
+        definition.write_text("## Tools\n- weather\n- no such tool\n")
+        settings: dict[str, Any] = {
+            "applications": {"oracle": entry(oracle, **ORACLE), "weather": entry(oracle)},
+            "deployments": {"tools": ["oracle"]},
+            "context": {"definition_path": definition},
+        }
+        async with product(*turns, tmp_path=tmp_path, **settings) as p:
             question = await p.reader.ask("Will it rain?")
             before = [seen.method for seen in oracle.requests]
             p.reader.headers = {"X-DIAL-CLIENT-CHANNEL-ID": "c1"}
             answer = await p.reader.ask("yes")
     functions = [tool["function"] for tool in p.upstream.requests[0].body["tools"]]
-    [tool] = [item for item in functions if item["name"] == "oracle"]
+    [tool, other] = [item for item in functions if item["description"].startswith("Asks the ")]
+    assert (tool["name"], other["name"]) == ("oracle", "weather")
     assert "Delphi: Knows what will be." in tool["description"]
     properties = tool["parameters"]["properties"]
     assert set(properties) == {"prompt", "depth", "thread", "file_urls", "intent", "expected_outcome"}
     assert (properties["depth"], tool["parameters"]["required"]) == (DEPTH, ["prompt", "depth"])
     assert question.form_schema
-    assert before == ["GET"]  # its configuration
+    assert before == ["GET", "GET"]  # their configurations
     assert answer.content == "It will."
     assert oracle.last.json["messages"] == [{"role": "user", "content": "Will it rain?"}]
     assert oracle.last.json["custom_fields"] == {"configuration": {"depth": "long"}}

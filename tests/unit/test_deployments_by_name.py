@@ -127,6 +127,17 @@ async def test_whatever_a_deployment_sends_beside_its_text_is_bounded(kind: str)
     assert (LEFT_OUT in tool.content) is (kind == "stages")
 
 
+@pytest.mark.fault("by name: a deployment that attaches a picture of another host")
+async def test_nothing_is_fetched_from_another_host_because_a_deployment_attaches_it() -> None:
+    pixel = {"type": "image/png", "title": "Pixel", "url": f"{PAGE}.png"}
+    deltas = [stage(0, attachments=[pixel]), {"content": "Yes.", "custom_content": {"attachments": [pixel]}}]
+    async with callee(deltas) as oracle:
+        message, choice = await ask(oracle)
+    [shown], [answered] = choice.stages[1].attachments, message.attachments
+    assert shown == answered
+    assert (shown.type, shown.url, shown.reference_url) == ("text/markdown", None, pixel["url"])
+
+
 @pytest.mark.fault("by name: a deployment that streams for ever")
 async def test_a_deployment_that_streams_for_ever_is_cut_off() -> None:
     async with callee([{"content": "x" * 300_000}] * 5, hang=asyncio.Event()) as oracle:

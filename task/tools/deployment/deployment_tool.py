@@ -21,14 +21,14 @@ from task.conversation.messages import Attachment, Message, Role, frozen_data, u
 from task.core_client.deployments import calling
 from task.core_client.files import DialFiles, file_url
 from task.errors import ProviderError, ToolError
-from task.llm.base import Accumulator, DialDelta, ModelOptions, TextDelta, Usage
+from task.llm.base import Accumulator, DialDelta, FileDelta, Finish, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import spent_limit
 from task.llm.transport import Retries
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
-from task.tools.deployment.relay import CARD_CHARS, Relay, cited
+from task.tools.deployment.relay import CARD_CHARS, Relay, cited, link
 from task.tools.models import Effect, ToolCallParams
 from task.tools.toolbox import request_arguments
 
@@ -170,22 +170,27 @@ class DeploymentTool(BaseTool):
         """The deployment's text, and its files as URLs, all stored in DIAL. `before` are earlier messages to it."""
         deployment, answer = self._called.deployment, Accumulator()
         message, options = self._request(arguments, params)
-        session, caller, left = self._access.session, calling(params.known_caller, deployment), MAX_SAID
+        session, caller = self._access.session, calling(params.known_caller, deployment)
+        left, room = MAX_SAID, MAX_FILES * self._access.max_bytes
         model = DialChatModel(
             session, self._endpoint, deployment, caller.api_key, caller.headers, profile=BASIC, retries=_RETRIES
         )
         try:
             async with aclosing(model.stream([*before, message], (), options)) as deltas:
                 async for delta in deltas:
-                    answer.add(delta)
+                    if isinstance(delta, TextDelta | FileDelta | Finish):
+                        answer.add(delta)
                     if isinstance(delta, Usage):
                         caller.spend(delta, deployment)
                     elif isinstance(delta, DialDelta):
                         relay.add(delta)
                     elif isinstance(delta, TextDelta):
                         relay.stage.append_content(delta.text)
-                        if (left := left - len(delta.text)) <= 0:  # it may go on for ever
-                            break
+                        left -= len(delta.text)
+                    elif isinstance(delta, FileDelta):
+                        room -= len(delta.attachment.data or delta.attachment.url or "")
+                    if left <= 0 or room <= 0:  # it may go on for ever
+                        break
         except ProviderError as error:
             if (limit := spent_limit(error, deployment)) is not None:
                 raise ToolError(f"Tell the user: {limit}") from error
@@ -239,6 +244,8 @@ class DeploymentTool(BaseTool):
             kind = item.type or mimetypes.guess_type(relative)[0]
             if _FILE_URL.fullmatch(relative):
                 relative = await self._files.adopt(relative, api_key, max_bytes)
+            elif self._called.by_name:  # a picture of another host would be fetched as soon as the answer is shown
+                return link(item)
             return replace(item, url=relative, type=kind)
         if item.url is None and (item.type or "text/").startswith("text/") and len(item.data or "") <= CARD_CHARS:
             return item

@@ -80,10 +80,18 @@ def _items(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _attachment(fields: Mapping[str, Any]) -> Attachment | None:
-    # A card with a short text, or a file or page that is named: contents are not copied.
+    # A card with a short text, a file, or a page, of which only the address is shown: contents are not copied.
     file = Attachment(**{name: value for name in Attachment.__slots__ if isinstance(value := fields.get(name), str)})
     fits = all(url is None or url.startswith(_PLACES) for url in (file.url, file.reference_url))
-    return file if fits and (file.data is None) != (file.url is None) and len(file.data or "") <= CARD_CHARS else None
+    if not fits or (file.data is None) == (file.url is None) or len(file.data or "") > CARD_CHARS:
+        return None
+    return link(file) if (file.url or "").startswith("http") else file
+
+
+def link(file: Attachment) -> Attachment:
+    """The attachment as a card that leads to its address, which is not fetched before; there is none but of a page."""
+    page = file.url if file.url and file.url.startswith(_PLACES) else None
+    return Attachment("text/markdown", file.title, data=file.title or "Link", reference_url=page)
 
 
 def cited(text: str, annotations: Sequence[Any], sources: Sources) -> tuple[str, list[Attachment]]:

@@ -24,7 +24,7 @@ from task.tools.base import BaseTool
 from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool, Open
-from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, model_name, usable
+from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, MCPToolModel, fit, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
 
@@ -34,7 +34,7 @@ PATIENCE = 5.0  # seconds a request waits for a list it needs
 FRESH_SECONDS = 60.0
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
-MAX_NAMED = 256  # servers that users name
+MAX_NAMED, LONGEST_NAMED_SCHEMA = 256, 20_000  # of servers that users name, who are many
 ISSUES_TITLE, SIGN_IN_TITLE = "Initialization issues", "Sign-in"
 PAUSE_SECONDS = 600.0  # in which no dialog opens for the tools of a server to which the user did not sign in
 _LIST = TypeAdapter(list[MCPToolModel])
@@ -256,7 +256,8 @@ class _Server:
                 logger.warning("a stored list of tools is damaged and was not used")
         offered = await self._client.get_tools(identity=identity)
         wanted = [tool for tool in offered if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
-        found = await asyncio.to_thread(lambda: [(tool.name, usable(tool)) for tool in wanted[:MAX_TOOLS]])
+        longest = LONGEST_NAMED_SCHEMA if spec.called else LONGEST_SCHEMA
+        found = await asyncio.to_thread(lambda: [(tool.name, usable(tool, longest)) for tool in wanted[:MAX_TOOLS]])
         if refused := [fit(name) for name, model in found if model is None]:
             logger.warning("%s: not offered, for their schemas are too large: %s", spec.name, ", ".join(refused))
         tools = [model for _, model in found if model is not None]

@@ -60,13 +60,13 @@ def fit(name: str, *, digest: bool = False) -> str:
     return f"{cleaned[: LONGEST_NAME - 9]}_{mark}"
 
 
-def usable(tool: MCPToolModel) -> MCPToolModel | None:
+def usable(tool: MCPToolModel, longest: int = LONGEST_SCHEMA) -> MCPToolModel | None:
     """The tool with a description of bounded length and a schema that is safe to check; None if that is too large."""
     try:
-        if len(json.dumps(tool.parameters)) > LONGEST_SCHEMA:
+        if len(json.dumps(tool.parameters)) > longest:
             return None
         parameters = {"properties": {}, **plain_schema(tool.parameters), "type": "object"}
-        if len(json.dumps(parameters)) > LONGEST_SCHEMA:
+        if len(json.dumps(parameters)) > longest:
             return None
     except RecursionError:
         return None
