@@ -49,7 +49,9 @@ async def named_tools(
         known = await mcp.discover(caller, taken, choice)
         return known if caller is None else replace(known, issues=(*known.issues, UNKNOWN))
     # Of a user's own, which no list has, what Core says of the one decides.
-    wanted = dict.fromkeys(name for name in profile.names if name != profile.application)
+    own = unquote(profile.application)
+    # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once.
+    wanted = dict.fromkeys(name for name in map(unquote, profile.names) if name != own)
     names = [name for name in wanted if name in allowed or "/" in name][:MOST_NAMED]
     asked = [deployments.described(name, caller, allowed.get(name, "")) for name in names]
     servers, tools, used = list[ServerSpec](), list[BaseTool](), {*taken, *ALIASES}

@@ -74,8 +74,7 @@ class Dial:
             return await make_application(session, name, properties, type=self.type)
 
     def chat(self, application: str, key: str = "key-one") -> ChatReader:
-        # A chat encodes an application's id once more.
-        return ChatReader(self.session, self.core.url, key, application.replace("%", "%25"))
+        return ChatReader(self.session, self.core.url, key, application)
 
     @property
     def prompt(self) -> str:

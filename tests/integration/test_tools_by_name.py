@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from task.conversation.messages import Message
 from task.core_client.deployments import CALL_PATH
@@ -22,7 +23,8 @@ from task.tools.toolbox import Toolbox
 from tests.support.callees import callee, entry, stage
 from tests.support.choices import RecordingChoice
 from tests.support.core import local_core
-from tests.support.core_peers import answers, config, peer
+from tests.support.core_files import CoreFiles
+from tests.support.core_peers import answers, calling, config, peer
 from tests.support.mcp_wire import listed, raw_server
 from tests.support.product import product
 from tests.support.tool_calls import call_of
@@ -121,6 +123,25 @@ async def test_what_a_user_may_not_use_is_hidden_and_what_core_says_is_kept_for_
     assert "oracle" not in taken
     assert next(iter(taken)).startswith("application_oracle_")
     assert len(oracle.requests) == 2 + 1  # once for each user
+
+
+async def test_an_application_of_the_user_is_called_by_its_id_whose_blanks_are_encoded_once(tmp_path: Path) -> None:
+    async with (
+        callee(configuration=SCHEMA) as oracle,
+        local_core(config(), tmp_path) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as mine,
+    ):
+        made = f"applications/{mine.bucket}/my%20oracle__1.0"
+        async with session.put(URL(f"/v1/{made}", encoded=True), json=entry(oracle, **ORACLE)) as answer:
+            assert answer.status == 200
+        async with naming(made, endpoint=core.url) as opened:
+            tools, _ = await tools_for(ONE, opened)
+            [name] = tools
+            assert name.startswith("application_my_oracle__1.0_".replace(".", "_"))
+            assert await call(tools, name, "", prompt="Will it rain?", depth="long")
+            assert await tools_for(TWO, opened) == ({}, "")
+    assert oracle.requests[-1].url.startswith("/chat")
 
 
 async def test_an_older_core_is_asked_for_its_listings(tmp_path: Path) -> None:

@@ -112,8 +112,7 @@ def create_app(settings: CoreSettings) -> web.Application:
     app = web.Application(middlewares=[guard], client_max_size=settings.max_body)
     app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.append(lifespan)
-    for since, routes in ROUTES.items():
-        app.add_routes(routes if settings.version >= since else ())
+    app.add_routes([route for since, routes in ROUTES.items() if settings.version >= since for route in routes])
     return app
 
 

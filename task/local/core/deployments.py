@@ -65,11 +65,10 @@ def _section(request: web.Request, name: str) -> Mapping[str, ListedEntry]:
 
 async def _visible(request: web.Request, section: str) -> Iterable[ListedEntry]:
     entries: Iterable[ListedEntry | None] = _section(request, section).values()
-    if section == "applications":
-        core, user = request.app[CORE], replace(request[PRINCIPAL], key=None)
+    core, user = request.app[CORE], replace(request[PRINCIPAL], key=None)
+    if section == "applications" and (core.settings.version > 25 or request[PRINCIPAL] == user):
         kept = await asyncio.to_thread(core.store.list, user, f"applications/{core.access.id_of(user.owner)}/")
-        names = (*core.config.applications, *(file.url for file in kept))
-        entries = [await application(request, name) for name in names]
+        entries = [await application(request, name) for name in (*core.config.applications, *(f.url for f in kept))]
     return (entry for entry in entries if entry is not None and request[PRINCIPAL].may_use(entry.user_roles))
 
 
@@ -120,11 +119,12 @@ def _snake_case(fields: Mapping[str, Any]) -> Json:
 
 async def application(request: web.Request, name: str) -> CoreApplication | None:
     """The configured or stored application, with its type's endpoints. Raises: Refusal 403 for another user's."""
-    core, user = request.app[CORE], replace(request[PRINCIPAL], key=None)
+    core, user = request.app[CORE], request[PRINCIPAL]
+    user = user if core.settings.version <= 25 else replace(user, key=None)  # 0.25 hides them from other applications
     found = core.config.applications.get(name)
     if found is None and name.startswith("applications/"):
         try:
-            url = parse(quote(name, safe="%/$!'()*,;&=@:+~")).url
+            url = parse(quote(name, safe="/$!'()*,;&=@:+~")).url
         except Refusal:
             return None
         if (opened := await asyncio.to_thread(core.store.open, user, url)) is not None:
@@ -169,10 +169,10 @@ async def write_application(request: web.Request) -> web.Response:
     if entry.application_type_schema_id:
         await files_of(request, entry)
     elif not entry.endpoint:
-        raise Refusal(400, INVALID)
-    content, author = io.BytesIO(orjson.dumps(document)), caller.author
-    check = partial(files.check_conditions, request.headers)
-    kept = await asyncio.to_thread(core.store.keep, caller, resource.url, content, "application/json", author, check)
+        raise Refusal(400, "Application endpoint or function must be provided")
+    content, kind = io.BytesIO(orjson.dumps(document)), "application/json"
+    check, author = partial(files.check_conditions, request.headers), caller.author
+    kept = await asyncio.to_thread(core.store.keep, caller, resource.url, content, kind, author, check)
     return json_response(files.item_node(kept), headers={"ETag": kept.etag})
 
 
@@ -202,8 +202,9 @@ async def files_of(request: web.Request, entry: CoreApplication) -> list[str]:
     from referencing import Registry
 
     core, user, urls = request.app[CORE], replace(request[PRINCIPAL], key=None), list[str]()
-    collect: Any = lambda _, is_file, url, __: urls.append(url) if is_file is True else None  # noqa: E731
-    reader, schema = validators.extend(Draft202012Validator, {"dial:file": collect}), await type_of(core, entry)
+    marked = "dial:meta" if core.settings.version <= 25 else "dial:file"  # 0.25 wants both in one place
+    collect: Any = lambda _, __, url, rule: urls.append(url) if rule.get("dial:file") is True else None  # noqa: E731
+    reader, schema = validators.extend(Draft202012Validator, {marked: collect}), await type_of(core, entry)
     # An empty registry: nothing that a schema refers to is downloaded.
     if schema is None or not reader(schema, registry=Registry()).is_valid(entry.application_properties):
         raise Refusal(400, INVALID)

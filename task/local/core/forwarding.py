@@ -46,7 +46,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
         raise Refusal(502, "No route")
     added = {field: value for field, value in deployment.defaults.items() if field not in document}
     url = with_query(deployment.endpoint or "", request.rel_url.raw_query_string)
-    home = f"files/{core.access.appdata_of(caller.owner, name)}/"
+    home = f"files/{core.access.appdata_of(caller.owner, deployment.name)}/"
     share = partial(core.keys.add_rights, caller.key, home) if caller.key else None  # a user owns that folder
     headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
     headers["X-DIAL-DEPLOYMENT-ID"] = name
@@ -59,7 +59,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
         headers["X-UPSTREAM-ENDPOINT"] = upstream.endpoint
         if upstream.key is not None:
             headers["X-UPSTREAM-KEY"] = upstream.key
-    with core.keys.created(caller, name, dict.fromkeys(files, "READ")) as key:
+    with core.keys.created(caller, deployment.name, dict.fromkeys(files, "READ")) as key:
         headers["API-KEY"] = key.value
         response = await send(core.session, request, url, headers, body, swallowed=SWALLOWED, share=share)
     if core.settings.version <= 25 and (response.status == 503 or 400 <= response.status < 500):

@@ -49,8 +49,8 @@ async def test_an_application_is_called_with_its_id_and_reads_its_properties(tmp
         made = await make_application(session, "my%20agent__1.0", properties, display_name="Mine")
         assert made.endswith("/my%20agent__1.0")
         forged = {"X-DIAL-APPLICATION-ID": "another", "X-DIAL-APPLICATION-PROPERTIES": "{}"}
-        assert (await ask(session, made.replace("%", "%25"), **forged)).status == 200
-        assert (await ask(session, made)).status == 200
+        assert (await ask(session, made.replace("%", "%25"))).status == 404  # encoded twice: another name
+        assert (await ask(session, made, **forged)).status == 200
         async with session.get(f"/openai/applications/{made}") as answer:
             shown = await answer.json()
         async with session.get(f"/v1/deployments/{made}/configuration") as answer:
