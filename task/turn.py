@@ -8,7 +8,7 @@ from functools import partial
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.inputs import Answer, timed
-from task.conversation.messages import Message, Role, system, unanswered
+from task.conversation.messages import FOLDER, Message, Role, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest
@@ -125,16 +125,15 @@ async def _tools(
         own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
     own = own if profile.builtin is None else profile.kept(own)
     policy = profile.rules.policy
-    attached = [file for item in request.messages if item.role is Role.USER for file in item.attachments]
-    if attached:
+    if attached := [file for item in request.messages if item.role is Role.USER for file in item.attachments]:
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
-    taken, listing = named(own), ""
-    if folders := [*profile.folders, *(file.url or "" for file in attached if file.is_folder)]:
+    listing = ""
+    if folders := [*profile.folders, *(file.url or "" for file in attached if file.type == FOLDER)]:
         readers, listing = await folder_tools(services.files, folders, key)
-        own = [*own, *(tool for tool in readers if tool.name not in taken)]
-        taken = named(own)
+        own = [*own, *(tool for tool in readers if tool.name not in named(own))]
+    taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *context.tools))

@@ -82,7 +82,7 @@ def _text_of(value: Any) -> str:
 
 CUT = "[cut: "  # begins each note in a result or an argument whose text was left out
 SHOWN_AGAIN = "[Pictures of your answer before this message. The user did not attach them.]"  # ends the user's own text
-FOLDER = "application/vnd.dial.metadata+json"
+FOLDER = "application/vnd.dial.metadata+json"  # the type of a folder, `metadata/files/{bucket}/{path}/`
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
 
 
@@ -106,11 +106,6 @@ class Attachment:
     def is_stored_picture(self) -> bool:
         """Whether it is such a picture and a file in DIAL."""
         return self.is_picture and (self.url or "").startswith("files/")
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder in DIAL, `metadata/files/{bucket}/{path}/`."""
-        return self.type == FOLDER and self.url is not None
 
     @classmethod
     def of(cls, item: Any) -> Self:

@@ -75,9 +75,8 @@ class FileInfo:
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> Self:
         """The file, or the folder, that Core describes."""
-        url, size, kind = item["url"], item.get("contentLength"), item.get("contentType")
-        name = item.get("name") or unquote(PurePosixPath(url).name)
-        return cls(url, name, size, kind, unquoted(item.get("etag")))
+        name, etag = item.get("name") or unquote(PurePosixPath(item["url"]).name), unquoted(item.get("etag"))
+        return cls(item["url"], name, item.get("contentLength"), item.get("contentType"), etag)
 
 
 class DialFiles:
@@ -193,7 +192,8 @@ class DialFiles:
 
     async def get_json(self, path: str, api_key: str, subject: str, missing: Any = None, **query: str) -> Any:
         """The object that Core answers to `GET /v1/{path}`; `missing` in place of a 404 if it is given."""
-        async with self.request("GET", path, api_key, subject, missing is not None, params=query) as response:
+        wanted = {name: value for name, value in query.items() if value}
+        async with self.request("GET", path, api_key, subject, missing is not None, params=wanted) as response:
             found = missing if response.status == 404 else await response.json(content_type=None)
             return dict(found.items())
 
@@ -209,8 +209,7 @@ class DialFiles:
                 session = self._session or await opened.enter_async_context(new_session())
                 async with session.request(method, url, allow_redirects=False, **options) as response:
                     if response.status != 200 and not (may_miss and response.status == 404):
-                        status = response.status
-                        raise aiohttp.ClientResponseError(response.request_info, response.history, status=status)
+                        raise aiohttp.ClientResponseError(response.request_info, (), status=response.status)
                     yield response
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             raise ToolError(_explanation(error, subject)) from error

@@ -77,9 +77,7 @@ class UserFiles:
         missing = {"items": []} if folder in (self.home, self.home + KEPT) else None  # no file is in it yet
         for _ in range(PAGES):
             query = {"limit": str(PAGE_FILES), "recursive": str(recursive).lower(), "token": token}
-            wanted = {name: value for name, value in query.items() if value}
-            subject = shortened(self.path(folder))
-            page = await self.files.get_json(f"metadata/{folder}", self.key, subject, missing, **wanted)
+            page = await self.files.get_json(f"metadata/{folder}", self.key, shortened(folder), missing, **query)
             for info in map(FileInfo.of, page.get("items") or ()):
                 hidden = self._is_reserved(info.url) and not folder.endswith(KEPT)
                 if unquote(info.url).startswith(unquote(folder)) and not hidden:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from task.closing import close_all, together
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.messages import FOLDER, Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.documents.extract import is_readable
@@ -199,7 +199,7 @@ class RagTool(BaseTool):
     def prepare(self, attached: Sequence[Attachment]) -> None:
         """Start what a search needs, so that it is there when the model calls it."""
         running = self._starting is not None and not self._starting.done()
-        readable = (is_readable(item.url or item.title or "", item.type) or item.is_folder for item in attached)
+        readable = (is_readable(item.url or item.title or "", item.type) or item.type == FOLDER for item in attached)
         if not running and any(readable):
 
             def load_libraries() -> None:  # that splitting, indexing and searching import where they are first used
@@ -233,8 +233,8 @@ class RagTool(BaseTool):
         opened, left_out = await self._opened(urls, caller)
         readable = [item for item in opened if item.document.chunks]
         if not readable:
-            notes = ". ".join([*_notes(opened), *left_out])
-            return report.ended(f"There is no text to search in. {notes}. Tell the user.")
+            reasons = ". ".join([*_notes(opened), *left_out])
+            return report.ended(f"There is no text to search in. {reasons}. Tell the user.")
         report.without_text([*_notes([item for item in opened if not item.document.chunks]), *left_out])
         found = [
             replace(item, number=params.sources.number((readable[item.document].url, item.where, item.source)))
