@@ -150,7 +150,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         models = await profile.listed_models(key) if profile.backend.listed else []
         if application := request.dial_application_id:
             try:
-                profile = await applied(services, profile, key, application)
+                given = request.unreliable_dial_application_properties
+                profile = await applied(services, profile, key, application, given)
             except InvalidRequest as error:
                 raise _failure(error) from error
             models = [name for name in models if fits(services.applications.bounds.models, name)]

@@ -35,6 +35,7 @@ MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
     "writes, executes or contacts a server. read_only: no tool may write or execute anything."
 )
+NESTED = "A header of the request is JSON that is nested too deeply."
 _TEMPERATURE = "0 is the most predictable, 2 the most varied."
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
 _ASKING = (Role.USER, *INSTRUCTIONS)  # a system message alone is a question too, as for OpenAI
@@ -108,7 +109,10 @@ class DialRoute(APIRoute):
             scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
             if b"api-key" not in headers and scheme.lower() == b"bearer" and token:
                 scope = {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
-            return await handle(_JsonRequest(scope, request.receive))
+            try:
+                return await handle(_JsonRequest(scope, request.receive))
+            except RecursionError as error:  # of the SDK's reader of a header with JSON
+                raise InvalidRequestError(NESTED, display_message=NESTED) from error
 
         return handle_object
 

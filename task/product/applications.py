@@ -23,7 +23,6 @@ from task.settings.values import Section
 
 STRICTER = tuple(PermissionMode).index  # in each of them the tools may do less than in the one before it
 MOST_BYTES = 512 * 2**10  # of what Core tells about an application; the longest properties that fit have less
-MOST_KEPT = 256
 _SECONDS = 10.0
 _GONE = "The application is not there any more, or you may not use it. Choose another one, or ask its maker."
 _AWAY = "DIAL Core does not say now what this application is made of. Try again in a moment."
@@ -92,7 +91,8 @@ class ApplicationProperties(Section):
             fault = error.errors(include_url=False, include_input=False)[0]
             place = _UNFIT_TO_SHOW.sub("_", ".".join(map(str, fault["loc"])))[:80]
             which = f"property '{place}' does" if place else "properties do"
-            raise UnfitProperties(f"The application's {which} not fit: {fault['msg']}.", place) from error
+            reason = fault["msg"].partition(" or instance of")[0]
+            raise UnfitProperties(f"The application's {which} not fit: {reason}.", place) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Applications:
     def __init__(self, session: aiohttp.ClientSession, endpoint: str, bounds: Bounds) -> None:
         self.bounds = bounds
         self._session, self._endpoint = session, endpoint.rstrip("/")
-        self._kept: LRUCache[str, tuple[str, ApplicationProperties]] = LRUCache(MOST_KEPT)
+        self._kept: LRUCache[str, tuple[str, ApplicationProperties]] = LRUCache(256)
 
     async def read(self, application: str, api_key: str) -> ApplicationProperties:
         """The properties of an application, within the bounds.

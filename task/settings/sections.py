@@ -98,14 +98,9 @@ class ApplicationLimits(Section):
 class ApplicationSettings(Section):
     """What users may make of the agent in DIAL; see [The DIAL door](dial.md#agents-made-in-chat)."""
 
-    tools: Texts | None = setting(
-        None,
-        "Deployments, toolsets, own tools that applications may have, with `*`, `?`; not set: all of the caller's.",
-    )
-    models: Texts | None = setting(None, "Models that they may have, likewise.")
-    from_request: bool = setting(
-        False, "Believe properties that come with requests: only where DIAL Core alone reaches the agent's port."
-    )
+    tools: Texts | None = setting(None, "Deployments, toolsets and own tools, with `*` and `?`; not set: the caller's.")
+    models: Texts | None = setting(None, "Models, likewise.")
+    from_request: bool = setting(False, "Believe properties that requests bring, where Core alone reaches the port.")
     limits: ApplicationLimits = ApplicationLimits()
 
 

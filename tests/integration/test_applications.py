@@ -136,6 +136,18 @@ async def test_a_caller_without_a_key_of_core_does_not_read_with_the_agents_own(
     assert "by your own key there" in refused.error["display_message"]
 
 
+@pytest.mark.fault("application: a header that is no JSON, no object, or nested too deeply")
+@pytest.mark.parametrize("header", ["{", "7", "[]", "[" * 2000])
+async def test_a_header_that_holds_no_properties_is_refused(header: str, tmp_path: Path) -> None:
+    async with door(made_of(INSTRUCTIONS), tmp_path) as agent:
+        address, headers = f"{agent.url}{AGENT}/configuration", {"Api-Key": "key", ID: MINE, PROPERTIES: header}
+        async with agent.session.get(address, headers=headers) as response:
+            refusal = await response.text()
+        assert agent.core.requests == []
+    assert response.status == 400
+    assert "PROPERTIES" in refusal.upper() or "nested too deeply" in refusal
+
+
 @pytest.mark.fault("application: properties of 1 MB, of wrong types, or outside the operator's bounds")
 @pytest.mark.fault("application: one that was deleted, or that the caller may not use")
 @pytest.mark.fault("application: a Core that does not answer for it, or sends something else")
