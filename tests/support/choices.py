@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from aidial_sdk.chat_completion.chunks import BaseChunk
+
 from task.conversation.messages import Attachment
 from task.tools.models import Caller
 
@@ -58,6 +60,12 @@ class RecordingChoice:
     state: dict[str, Any] | None = None
     form_schema: dict[str, Any] | None = None
     usage: tuple[int, int] | None = None
+    annotations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def send_chunk(self, chunk: BaseChunk) -> None:
+        """Take a chunk that the SDK has no method for."""
+        [choice] = chunk.to_dict()["choices"]
+        self.annotations += choice["delta"]["custom_fields"]["annotations"]
 
     def append_content(self, content: str) -> None:
         self.content += content
