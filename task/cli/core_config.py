@@ -151,6 +151,9 @@ def _for_version(document: dict[str, Any], schema: Mapping[str, Any], version: V
     fitting = _pruned(document, schema, schema, version)
     for kind in fitting.get(TYPES, ()) if version < NEEDS_NO_EDITOR else ():
         kind.setdefault("dial:applicationTypeEditorUrl", f"{agent}/editor")
+        for rule in kind.get("properties", {}).values():
+            if isinstance(items := rule.get("items"), dict) and items.get("dial:file"):
+                items["dial:meta"] = rule.get("dial:meta")  # without it 0.25 does not share the files of a list
     return json.dumps(fitting, indent=2)
 
 

@@ -189,6 +189,8 @@ class DialRequest:
         application, given = request.dial_application_id or "", request.unreliable_dial_application_properties
         if given is None and custom is not None:  # of Core 0.25
             given = (custom.model_extra or {}).get("application_properties")
+            if isinstance(given, dict):  # where it shares the files of a list, there is a null for each
+                given = {name: value for name, value in given.items() if not (name.isdigit() and value is None)}
         return cls(incoming, configuration, options, key, conversation_id, headers, owner, application, given)
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 from pydantic import SecretStr
 
-from task.cli.core_config import OWN_CONFIG, TEMPLATE_AGENT
+from task.cli.core_config import OWN_CONFIG, config_fragment
 from task.cli.doctor import effective
 from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
@@ -21,6 +21,7 @@ from tests.support.agent import running_agent
 from tests.support.callees import callee, entry, stage
 from tests.support.chat_reader import ChatReader
 from tests.support.core import RunningCore, local_core
+from tests.support.core_files import CoreFiles
 from tests.support.core_peers import calling, make_application
 from tests.support.ports import free_port
 from tests.support.product import DEPLOYMENT, core_config, settings_of
@@ -93,8 +94,8 @@ async def dial(
 ) -> AsyncGenerator[Dial]:
     (tmp_path / "where.py").write_text(WHERE)
     port = free_port()
-    own = OWN_CONFIG.read_text("utf-8").replace(TEMPLATE_AGENT, f"http://127.0.0.1:{port}")
-    types = json.loads(own)["applicationTypeSchemas"]
+    printed = config_fragment(OWN_CONFIG.read_text("utf-8"), f"http://127.0.0.1:{port}", version=(0, version))
+    types = json.loads(printed)["applicationTypeSchemas"]
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(openai_upstream(*items, then=then))
         document = core_config(port, upstream.endpoint) | {"applicationTypeSchemas": types}
@@ -271,7 +272,10 @@ async def test_behind_core_0_25_the_properties_come_in_the_body_where_the_operat
 ) -> None:
     settings = {"applications": {"from_request": trusted}, "errors_in_stream": True}
     async with dial(tmp_path, then=where_it_is, version=25, **settings) as d:
-        chat = d.chat(await d.make("mine", {"instructions": "Answer in verse."}))
+        async with CoreFiles.of(d.core.url, "key-one") as files:
+            await files.put("notes/a.txt", b"A note.")
+            context = [files.url("notes/"), files.url("notes/a.txt")]
+        chat = d.chat(await d.make("mine", {"instructions": "Answer in verse.", "context": context}))
         first, second = await chat.ask("Where?"), await chat.ask("Where?")
         other = await d.chat(await d.make("other", {"instructions": "Answer in prose."})).ask("Where?")
         plain = await d.chat(DEPLOYMENT).ask("Where?")

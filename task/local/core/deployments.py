@@ -180,8 +180,8 @@ async def hand_over(request: web.Request, entry: CoreApplication, headers: CIMul
     """Write what an application of a type is told about itself into its request; returns the files it may read."""
     core, found = request.app[CORE], await files_of(request, entry)
     if core.settings.version <= 25:
-        known = {"application_properties": await properties_of(core, entry, "server")}
-        body["custom_fields"] = (body.get("custom_fields") or {}) | known
+        known = await properties_of(core, entry, "server") | dict.fromkeys(map(str, range(len(found))))  # as 0.25 does
+        body["custom_fields"] = (body.get("custom_fields") or {}) | {"application_properties": known}
         return found
     headers["X-DIAL-APPLICATION-ID"] = entry.name
     if (await type_of(core, entry) or {}).get("dial:appendApplicationPropertiesHeader") is True:

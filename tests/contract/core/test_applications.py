@@ -152,6 +152,38 @@ async def test_files_of_the_properties_are_readable_with_the_applications_key(tm
                 await make_application(other, "theirs", {"context": [mine.url("other.txt")]})
 
 
+@pytest.mark.parametrize("marked", [False, True])
+async def test_core_025_shares_the_files_of_a_list_only_where_their_own_rule_is_marked(
+    marked: bool, tmp_path: Path
+) -> None:
+    async with peer(answers()) as app:
+        kind = application_type(app.url)
+        if marked:
+            kind["properties"]["context"]["items"] |= {"dial:meta": kind["properties"]["context"]["dial:meta"]}
+        document = config(applicationTypeSchemas=[kind])
+        async with (
+            local_core(document, tmp_path, version=25) as core,
+            calling(core) as session,
+            CoreFiles.of(core.url, "key-one") as mine,
+        ):
+            await mine.put("a.txt")
+            made = await make_application(session, "mine", {"context": [mine.url("a.txt")]})
+            found: list[int] = []
+
+            async def reads(key: str) -> None:
+                async with calling(core, key) as application:
+                    for path in (mine.file("a.txt"), f"/v1/{made}", f"/openai/applications/{made}"):
+                        async with application.get(path) as answer:
+                            found.append(answer.status)
+
+            app.during = reads
+            await ask(session, made)
+    assert found == [200 if marked else 403, 403, 403]  # an application does not even see itself
+    assert app.last.json["custom_fields"]["application_properties"].keys() == (
+        {"context", "0"} if marked else {"context"}
+    )
+
+
 async def test_core_025_sends_server_properties_in_the_body_and_knows_no_schema_endpoint(tmp_path: Path) -> None:
     async with typed(tmp_path, version=25, schema=True) as (app, _, session):
         made = await make_application(session, "mine", {"tone": "wet"})
