@@ -79,10 +79,25 @@ class Turn(BaseModel):
     waits: list[str] = []
 
 
+class Made(BaseModel):
+    """An application of the agent: its properties, and what the model gets of them behind the prompt and as tools.
+
+    `signs_in`: the user signs in to its toolset `tickets` when DIAL Chat is asked for it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    properties: dict[str, Any]
+    system: str
+    tools: list[str]
+    signs_in: bool = False
+
+
 class Conversation(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
+    application: Made | None = None  # that it is held with; None: with the agent itself
     turns: list[Turn]
 
     def replies(self) -> list[Reply]:

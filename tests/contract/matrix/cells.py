@@ -18,6 +18,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "no pictures": "A message of Dapr's carries text alone: its models read a sentence in place of a picture.",
     "one delta": "Dapr answers in one piece: nothing is written of an answer that its provider breaks off.",
     "documented name": "The model knows the search by its documented name, web_search, at these doors.",
+    "no applications": "An application of DIAL, with its sign-in, can be talked to through DIAL Core alone.",
     "decisions only": "A coding run has nobody to talk to while it waits: any answer to its question is a decision.",
 }
 
@@ -31,13 +32,16 @@ def exceptions(conversation: Conversation, backend: Backend, door: str) -> list[
         "no pictures": pictures and not backend.sees,
         "one delta": pieces and not backend.streams,
         "documented name": conversation.name == SEARCH and door in RENAMING,
-        "decisions only": not driven(conversation, door),
+        "no applications": conversation.application is not None and door != "DIAL",
+        "decisions only": conversation.name == QUESTION and door == "coding",
     }
     return [name for name, holds in applies.items() if holds]
 
 
 def driven(conversation: Conversation, door: str) -> bool:
     """Whether the conversation can take place at this door."""
+    if conversation.application is not None:
+        return door == "DIAL"
     return not (door == "coding" and conversation.name == QUESTION)
 
 

@@ -117,13 +117,20 @@ def called(function: Mapping[str, Any]) -> dict[str, Any]:
 
 def expected(conversation: Conversation, tools: Sequence[str], *, sees: bool, streams: bool) -> list[dict[str, Any]]:
     """Each turn as the conversation says; `sees` and `streams`: the backend takes pictures and streams its answers."""
-    history: list[dict[str, Any]] = []
-    turns = [_expected(turn, history, tools, sees, streams) for turn in conversation.turns]
+    history, system, made = list[dict[str, Any]](), SYSTEM, conversation.application
+    if made is not None:
+        tools, system = made.tools, {**SYSTEM, "text": f"{SYSTEM['text']}{made.system}"}
+    turns = [_expected(turn, system, history, tools, sees, streams) for turn in conversation.turns]
     return json.loads(_PLACE.sub(r"<\1>", json.dumps(turns)))
 
 
 def _expected(
-    turn: Turn, history: list[dict[str, Any]], tools: Sequence[str], sees: bool, streams: bool
+    turn: Turn,
+    system: Mapping[str, Any],
+    history: list[dict[str, Any]],
+    tools: Sequence[str],
+    sees: bool,
+    streams: bool,
 ) -> dict[str, Any]:
     results = iter(turn.results)
     waiting = [message for message in history if message.get("text") is None and message["role"] == "tool"]
@@ -133,7 +140,7 @@ def _expected(
         for message in waiting:
             message["text"] = turn.closes
         history.append(_question(turn, sees))
-    asked = [_asked(answer, history, results) for answer in turn.model]
+    asked = [[dict(system), *_asked(answer, history, results)] for answer in turn.model]
     return {
         "answer": turn.answer if streams or turn.unstreamed is None else turn.unstreamed,
         "calls": [call.model_dump() for call in turn.tool_calls],
@@ -177,9 +184,9 @@ def _question(turn: Turn, sees: bool) -> dict[str, Any]:
 def _asked(
     answer: ScriptedAnswer, history: list[dict[str, Any]], results: Iterator[str | None]
 ) -> list[dict[str, Any]]:
-    """The request for an answer; the history then grows by the answer and its calls."""
+    """The request for an answer, without its system message; the history then grows by the answer and its calls."""
     note = [{"role": "user", "text": answer.note}] if answer.note is not None else []
-    request = [SYSTEM, *(dict(message) for message in history), *note]
+    request = [*(dict(message) for message in history), *note]
     text = answer.text if isinstance(answer.text, str) else "".join(answer.text)
     first = sum(message["role"] == "tool" for message in history)
     calls = {"calls": [call.model_dump() for call in answer.call]} if answer.call else {}

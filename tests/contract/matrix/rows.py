@@ -8,8 +8,10 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
+from aiohttp import web
 
 from tests.contract.matrix.backends import MODEL, Backend, Peer
 from tests.contract.matrix.cells import RENAMING
@@ -19,20 +21,26 @@ from tests.contract.matrix.projection import continues, documented_names, expect
 from tests.contract.matrix.terminal import ConsoleDoor, console_process
 from tests.support.agent import agent_process
 from tests.support.balancer import balancer
+from tests.support.callees import callee, entry, stage
 from tests.support.chat_reader import ChatReader
 from tests.support.core import API_KEY, RunningCore, local_core
+from tests.support.core_more import Chat, chat_channel
+from tests.support.core_peers import calling, make_application
+from tests.support.mcp_wire import listed, raw_server
 from tests.support.ports import free_port
-from tests.support.product import DEPLOYMENT, core_config
-from tests.support.scripts import Conversation
+from tests.support.product import DEPLOYMENT, TYPE, core_config
+from tests.support.scripts import Conversation, Made
 from tests.support.upstream import Received
 
 FOLDER = Path(__file__).parent
 REPLICAS = 2  # of a balanced row
 STEPS = 4  # of one run, through every door
 SEARCH = "duckduckgo_web_search"
+ORACLE = "oracle"
 OFFERED = (
     "file_content_extraction_tool", "rag_search_tool", "calculator", "read_file_lines", "search_in_file", "write_note",
     "long_report", SEARCH, "refused_report", "broken_report",
+    ORACLE,
 )  # fmt: skip
 TOOLS = ("notes.py", "reports.py")
 
@@ -48,13 +56,15 @@ class Row:
     peer: Peer
     core: RunningCore
     port: int
+    signed_in: asyncio.Event  # to the toolset of the row
     _started: dict[str, Any] = field(default_factory=dict[str, Any])
 
     async def talk(self, conversation: Conversation, door: str) -> list[dict[str, Any]]:
         """Each turn's projection."""
         await self.backend.reset(self.peer)
         places, turns = dict[str, str](), list[dict[str, Any]]()
-        person, seen, sent = await OPENED[door](self), 0, list[Received]()
+        made, seen, sent = conversation.application, 0, list[Received]()
+        person = await (OPENED[door](self) if made is None else self.application(made))
         for turn in conversation.turns:
             for item in turn.attachments:
                 content = (FOLDER / item["file"]).read_bytes()
@@ -81,12 +91,31 @@ class Row:
             "DIAL_API_KEY": API_KEY, "AGENT_TOOL_PATHS": ",".join(str(FOLDER / name) for name in TOOLS),
             "AGENT_LIMITS__STEPS": str(STEPS), "AGENT_HTTP__STEPS": str(STEPS), "AGENT_LLM__ATTEMPTS": "1",
             "AGENT_HTTP__REQUESTS_PER_MINUTE": "100000", "AGENT_RAG__PYTHON": "/no/embedding",
+            "AGENT_DEPLOYMENTS__TOOLS": ORACLE,
             **self.backend.settings(self.peer),
         }  # fmt: skip
 
     async def dial_door(self) -> Door:
         await self.agent()
         return DialDoor(self.reader())
+
+    async def application(self, made: Made) -> Door:
+        """An application that the user has made of the agent, with Chat's channel where it is to sign in."""
+        await self.agent()
+        async with calling(self.core) as session:
+            name = await make_application(session, f"made-{uuid4().hex}", made.properties, type=TYPE)
+        reader = ChatReader(self.session, self.core.url, "key-one", name)
+        self.signed_in.clear()
+        if made.signs_in:
+            reader.headers |= (await self._once("channel", self._channel)).headers
+        return DialDoor(reader)
+
+    def _channel(self) -> AbstractAsyncContextManager[Chat]:
+        async def sign_in(_: Mapping[str, Any]) -> str:
+            self.signed_in.set()
+            return "success"
+
+        return chat_channel(self.core.url, "key-one", sign_in)
 
     async def http_door(self, door: Callable[[aiohttp.ClientSession, str], Door]) -> Door:
         return door(self.session, await self.agent())
@@ -161,10 +190,27 @@ def expectation(conversation: Conversation, backend: Backend, door: str) -> list
 async def opened_row(backend: Backend, folder: Path, store_url: str = "") -> AsyncGenerator[Row]:
     """The row, its processes started as conversations need them; with `store_url` its product is balanced replicas."""
     port, opened = free_port(), partial(BalancedRow, store_url=store_url) if store_url else Row
+    signed_in, deltas = asyncio.Event(), [stage(0, name="Look", status="completed"), {"content": "It will."}]
+
+    def behind_sign_in(result: Mapping[str, Any]) -> Callable[[Any], Mapping[str, Any]]:
+        def answer(_: Any) -> Mapping[str, Any]:
+            if not signed_in.is_set():
+                raise web.HTTPUnauthorized
+            return result
+
+        return answer
+
+    tickets = {"tools/list": listed("find"), "tools/call": {"content": [{"type": "text", "text": "Two are open."}]}}
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as session,
         backend.peer() as peer,
-        local_core(core_config(port, peer.url, sees=backend.sees), folder) as core,
+        callee(deltas) as oracle,
+        raw_server({method: behind_sign_in(result) for method, result in tickets.items()}) as url,
+        local_core(
+            core_config(port, peer.url, sees=backend.sees, applications={ORACLE: entry(oracle)})
+            | {"toolsets": {"tickets": {"endpoint": url}}},
+            folder,
+        ) as core,
         AsyncExitStack() as stack,
     ):
-        yield opened(backend, folder, session, stack, peer, core, port)
+        yield opened(backend, folder, session, stack, peer, core, port, signed_in)
