@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.core_client import channel
 from task.core_client.channel import sign_in
 from task.core_client.models import Caller
+from task.llm.scripted import says, wants
 from task.llm.transport import new_session
 from task.tools.mcp.hub import Discovered, MCPHub, ServerSpec
 from task.tools.toolbox import Toolbox
 from tests.support.choices import RecordingChoice
+from tests.support.core_more import chat_channel
+from tests.support.product import product
 from tests.support.sign_in_core import CHANNEL, Dialog, SignInCore, saying, sign_in_core
 from tests.support.tools import answering
 
@@ -179,3 +183,27 @@ async def test_nothing_runs_on_when_the_answer_is_stopped_in_the_dialog() -> Non
         await asyncio.wait_for(core.left.wait(), 20)
         core.signed_in.update(SERVERS)  # too late
         assert (core.calls, len(core.batches)) == ([], 1)
+
+
+async def test_in_dial_the_chats_dialog_opens_in_the_answer_which_then_uses_the_tools(tmp_path: Path) -> None:
+    async with sign_in_core() as remote:
+
+        async def agrees(call: dict[str, Any]) -> str:
+            remote.signed_in.add(call["params"]["toolsetId"])
+            return "success"
+
+        places = {name: {"endpoint": f"{remote.url}/v1/toolset/{name}/mcp", "transport": "HTTP"} for name in SERVERS}
+        servers = [{"name": name, "url": f"toolset:{name}"} for name in SERVERS]
+        script = (wants("use_mail") & wants("use_calendar"), says("Both used."))
+        async with (
+            product(*script, tmp_path=tmp_path, toolsets=places, mcp_servers=servers) as p,
+            chat_channel(p.core.url, "key-one", agrees) as chat,
+        ):
+            p.reader.headers = chat.headers
+            answer = await p.reader.ask("Use both")
+            assert [call["params"]["toolsetId"] for call in chat.asked] == list(SERVERS)
+    assert answer.content == "Both used."
+    assert {stage.status for stage in answer.stages.values()} == {"completed"}
+    assert "- mail: success" in answer.stages[0].content
+    results = [item["content"] for item in p.upstream.requests[-1].messages if item["role"] == "tool"]
+    assert results == ["mail used", "calendar used"]

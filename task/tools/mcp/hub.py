@@ -159,7 +159,10 @@ class MCPHub:
             try:
                 stage.append_content("The user is asked to sign in:\n\n")
                 asked.update(await sign_in(caller, wanted))
-                stage.append_content("".join(f"- {item.target}: {result}\n" for item, result in asked.items()))
+                names = {
+                    server.spec.toolset: server.spec.name for server, _ in locked
+                }  # a target may be a user's words
+                stage.append_content("".join(f"- {names[item.target]}: {result}\n" for item, result in asked.items()))
             finally:
                 StageProcessor.close_stage_safely(stage, failed="success" not in asked.values())
             results |= {item.target: result for item, result in asked.items()}
