@@ -17,6 +17,7 @@ from task.product import Backend, opened
 from task.search.readings import Readings
 from task.search.shelf import DocumentCache
 from task.settings import Settings
+from task.tools.dial_files.tools import CONTEXT_FOLDERS, CONTEXT_NAMES
 from task.tools.rag.rag_tool import MAX_BELOW, RagOptions, RagTool
 from task.turn import TurnRequest, take_turn
 from tests.support.choices import RecordingChoice
@@ -171,7 +172,8 @@ async def test_the_files_that_an_application_names_are_in_the_prompt_and_bounded
             await stored.put(f"docs/{number:02}.md")
         services, profile = opened(Settings.model_validate({"dial_endpoint": core.url}), tools=())
         model = ScriptedModel(says("Hi."))
-        folders = (stored.url("docs/"), stored.url("a%20b.md"), stored.url("gone/"), "files/b/%2e%2e/x")
+        many = [stored.url(f"{number}.md") for number in range(CONTEXT_FOLDERS)]
+        folders = (stored.url("docs/"), stored.url("a%20b.md"), stored.url("gone/"), "files/b/%2e%2e/x", *many)
         profile = replace(profile, backend=Backend(lambda name, caller: model), folders=folders)
         try:
             request = TurnRequest([user("Hi")], caller_of("user", api_key=KEY))
@@ -180,7 +182,9 @@ async def test_the_files_that_an_application_names_are_in_the_prompt_and_bounded
             await services.close()
         assert outcome.status == "finished"
         prompt = model.requests[0][0].text()
-        assert prompt.count(stored.url("docs/")) == 1 + 15
+        assert model.requests[0][0].unsourced, "names of files are text from outside"
+        assert prompt.count(stored.url("docs/")) == 1 + CONTEXT_NAMES // CONTEXT_FOLDERS
+        assert prompt.endswith("- and 4 others")
         assert "  - and others, which files_list lists" in prompt
         assert f"- {stored.url('a%20b.md')}\n" in prompt
         assert prompt.count("a folder or file that cannot be read now") == 2

@@ -81,16 +81,15 @@ async def listed(user: UserFiles, _: ToolCallParams, path: str, rest: _Arguments
 async def search(user: UserFiles, _: ToolCallParams, path: str, rest: _Arguments) -> str:
     """The matching lines of text files, within bounds of files, bytes and time."""
     files, more = await _fitting(user, path, rest.pop("glob"), recursive=True)
-    contents, room = dict[str, bytes](), SEARCHED_BYTES
+    contents, most = dict[str, bytes](), SEARCHED_BYTES // PARALLEL
 
     async def load(file: FileInfo) -> None:
-        with suppress(ToolError):  # deleted since it was listed, or closed to the caller
-            contents[user.path(file.url)] = (await user.files.download(file.url, user.key, MAX_BYTES)).content
+        with suppress(ToolError):  # too large, deleted since it was listed, or closed to the caller
+            contents[user.path(file.url)] = (await user.files.download(file.url, user.key, most)).content
 
     for start in range(0, min(len(files), SEARCHED_FILES), PARALLEL):
-        chosen = [file for file in files[start : start + PARALLEL] if (file.size or 0) <= room // PARALLEL]
-        room -= sum(file.size or 0 for file in chosen)
-        await together(map(load, chosen))
+        await together(load(file) for file in files[start : start + PARALLEL] if (file.size or 0) <= most)
+        most = (SEARCHED_BYTES - sum(map(len, contents.values()))) // PARALLEL
     found, _written = await _run(fs.FsSearchTool, dict(sorted(contents.items())), path, rest)
     if len(contents) < len(files) or more:
         left_out = f"{len(files) - len(contents):,} files{' or more' if more else ''}"
@@ -157,7 +156,8 @@ async def _fitting(user: UserFiles, path: str, glob: str, *, recursive: bool) ->
     folder, most = user.url(path, folder=True), SCANNED if recursive else LISTED
     files, more = await user.listing(folder, most, recursive=recursive)
     if glob:
-        files = [file for file in files if fnmatchcase(user.path(file.url), glob) or fnmatchcase(file.name, glob)]
+        fitting = (file for file in files if fnmatchcase(user.path(file.url), glob) or fnmatchcase(file.name, glob))
+        files = await asyncio.to_thread(list, fitting)  # of many names it would hold the event loop
     return files, more
 
 
@@ -247,6 +247,8 @@ async def folder_tools(files: DialFiles, folders: Sequence[str], key: str) -> tu
         lines = [f"- {url}", *(f"  - {file.url}" for file in found)]
         return "\n".join([*lines, *["  - and others, which files_list lists"] * more])
 
-    urls = list(dict.fromkeys(folders))[:CONTEXT_FOLDERS]
-    listing = "\n".join([CONTEXT, *await together(map(described, urls))])
+    urls = list(dict.fromkeys(folders))
+    more = [f"- and {len(urls) - CONTEXT_FOLDERS} others"] if len(urls) > CONTEXT_FOLDERS else []
+    del urls[CONTEXT_FOLDERS:]
+    listing = "\n".join([CONTEXT, *await together(map(described, urls)), *more])
     return [tool for tool in dial_file_tools(files) if tool.effects <= fs.READS], listing
