@@ -104,14 +104,15 @@ async def effective(settings: Settings, application: str) -> list[Check]:
         await services.close()
     limits = ((name, getattr(profile.limits, name)) for name in ApplicationLimits.model_fields)
     found = {
-        "properties": ", ".join(sorted(given.model_fields_set)),  # Core shows most to the application's owner only
+        # Core shows most of them to the application's owner only.
+        "properties": ", ".join(sorted(given.model_fields_set)) or "none that DIAL_API_KEY may see",
         "model": profile.model,
         "permission mode": profile.mode.value,
         "limits": ", ".join(f"{name} {most:g}" for name, most in limits if most),
         "tools": ", ".join(tool.name for tool in tools),
         "context": ", ".join(profile.folders),
     }
-    return [Check(name, "ok", text or "none that DIAL_API_KEY may see") for name, text in found.items()]
+    return [Check(name, "ok", text or "none") for name, text in found.items()]
 
 
 @row(ROWS, "settings")
