@@ -29,12 +29,8 @@ def add_editor(app: FastAPI, options: HttpOptions, bounds: Bounds) -> None:
     """
     core = urlsplit(options.editor_core)
     policy = POLICY.format(core=f"{core.scheme}://{core.netloc}", hosts=" ".join(options.editor_origins))
-    facts = {
-        "core": options.editor_core,
-        "hosts": list(options.editor_origins),
-        "schema": APPLICATION_SCHEMA,
-        "check": CHECK,
-    }
+    facts = {"core": options.editor_core, "hosts": list(options.editor_origins)}
+    facts |= {"schema": APPLICATION_SCHEMA, "check": CHECK}
     text = (STATIC / "editor.html").read_text("utf-8").replace("{facts}", html.escape(json.dumps(facts)))
 
     async def page(_: Request) -> Response:

@@ -60,14 +60,17 @@ async def test_an_application_is_edited_in_chat_and_saved_to_core(tmp_path: Path
         assert KEY not in str(await e.page.evaluate("[window.got, window.strange]"))
 
 
-@pytest.mark.fault("editor: properties that do not fit")
+@pytest.mark.fault("editor: properties that do not fit, stored ones of wrong types")
 @pytest.mark.fault("editor: an application that was changed elsewhere meanwhile")
 @pytest.mark.fault("editor: a key that expires while the user writes")
 async def test_what_is_refused_stands_at_its_field_and_nothing_written_is_lost(tmp_path: Path) -> None:
-    async with editing(tmp_path, {"context": ["files/b/report.pdf"]}) as e:
+    async with editing(tmp_path, {"context": ["files/b/report.pdf"], "tools": "none", "limits": [1]}) as e:
         await e.signs_in()
-        context = e.frame.get_by_role("group", name="Context files").get_by_role("textbox")
-        await context.fill("report.pdf")
+        files = e.frame.get_by_role("group", name="Context files")
+        context = files.get_by_role("textbox").last
+        await context.fill("")
+        await files.get_by_role("button", name="Add").click()
+        await context.fill("report.pdf")  # of two entries, the empty one is none
         await e.saves()
         sentence = (await e.got("SAVE_ERROR"))["error"]
         assert "context.0" in sentence
@@ -78,7 +81,8 @@ async def test_what_is_refused_stands_at_its_field_and_nothing_written_is_lost(t
         e.keeper.version += 1
         await e.saves()
         assert "changed elsewhere" in (await e.got("SAVE_ERROR"))["error"]
-        await expect(e.frame.get_by_role("alert")).to_have_count(0)
+        await expect(e.frame.get_by_role("alert")).to_contain_text("changed elsewhere")
+        await expect(context).not_to_have_attribute("aria-invalid", "true")
         e.keeper.version -= 1
         e.keeper.refusal = "display_version is not allowed"
         await e.saves()

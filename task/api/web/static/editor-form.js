@@ -22,6 +22,7 @@ const WORDS = {
   read_only: [t("Read only")],
 };
 const LONG = 400; // characters; longer texts get an area
+const FIELDS = "input, textarea, select";
 let made = 0;
 
 /**
@@ -34,22 +35,20 @@ export function schemaForm(schema, value, choices, more) {
   const context = { choices, more };
   const lists = Object.entries(choices).map(([name, names]) => h("datalist", { id: `of-${name}` }, names.map((one) => h("option", { value: one }))));
   const { parts, read, at } = members(schema, value ?? {}, context);
-  const element = h("form", { novalidate: true }, parts.map((part) => part.element), lists);
-  const calm = () => {
+  const element = h("form", { novalidate: true, onsubmit: (event) => event.preventDefault() }, parts.map((part) => part.element), lists);
+  function calm() {
     for (const one of element.querySelectorAll("[aria-invalid]")) one.removeAttribute("aria-invalid");
     for (const one of element.querySelectorAll(".trouble")) one.remove();
-  };
-  element.addEventListener("submit", (event) => event.preventDefault());
-  return { element, read, calm, complain: (keys, text) => complain(at(keys)?.element ?? element, text) };
-}
-
-function complain(element, text) {
-  const id = `said-${made += 1}`, input = element.matches("input, textarea, select") ? element : element.querySelector("input, textarea, select");
-  const place = element.closest(".field") ?? element;
-  place.append(h("p", { class: "trouble", id, role: "alert" }, icon("warn"), h("span", {}, text)));
-  input?.setAttribute("aria-invalid", "true");
-  input?.setAttribute("aria-describedby", id);
-  (input ?? place).focus();
+  }
+  function complain(keys, text) {
+    const found = at(keys)?.element, id = `said-${made += 1}`;
+    (found?.closest(".field") ?? element).append(h("p", { class: "trouble", id, role: "alert" }, icon("warn"), h("span", {}, text)));
+    const input = found?.matches(FIELDS) ? found : found?.querySelector(FIELDS);
+    input?.setAttribute("aria-invalid", "true");
+    input?.setAttribute("aria-describedby", id);
+    input?.focus();
+  }
+  return { element, read, calm, complain };
 }
 
 /** Fields of each property; `name` finds a property's words. */
@@ -60,8 +59,10 @@ function members(schema, value, context) {
     const found = parts.map((part) => [part.name, part.read()]).filter(([, one]) => one !== undefined);
     return found.length ? Object.fromEntries(found) : undefined;
   };
-  return { parts, read, at: ([name, ...rest]) => { const part = parts.find((one) => one.name === name); return part && (part.at?.(rest) ?? part); } };
+  return { parts, read, at: ([name, ...rest]) => within(parts.find((part) => part.name === name), rest) };
 }
+
+const within = (part, keys) => part?.at?.(keys) ?? part;
 
 const order = (schema) => schema["dial:meta"]?.["dial:propertyOrder"] ?? 0;
 
@@ -72,8 +73,8 @@ function drawn(name, schema, value, context) {
     return { ...inner, element: boxed("field group", label, help, inner.parts.map((part) => part.element)) };
   }
   if (schema.type === "array") {
-    const items = schema.items ?? {};
-    const inner = items.examples ? checks(items.examples, value) : entries(name, items, value ?? [], label, context);
+    const values = Array.isArray(value) ? value : undefined, proposed = schema.items.examples;
+    const inner = proposed ? checks(proposed, values) : entries(name, schema.items, values ?? [], label, context);
     return { ...inner, element: boxed("field", label, help, inner.element) };
   }
   const { input, read } = simple(name, schema, value, context);
@@ -86,12 +87,11 @@ function drawn(name, schema, value, context) {
 const boxed = (kind, label, help, content) => h("fieldset", { class: kind }, h("legend", {}, label), help ? h("small", {}, help) : null, content);
 
 function simple(name, schema, value, { choices }) {
-  if (schema.enum || schema.type === "boolean") {
-    const values = schema.enum ?? [true, false];
-    const label = (one) => WORDS[one]?.[0] ?? (one === true ? t("Yes") : one === false ? t("No") : String(one));
-    const input = h("select", {}, h("option", { value: "" }, t("As the operator has set it")), values.map((one, index) => h("option", { value: index }, label(one))));
-    if (values.includes(value)) input.value = values.indexOf(value);
-    return { input, read: () => (input.value === "" ? undefined : values[input.value]) };
+  if (schema.enum) {
+    const options = schema.enum.map((one) => h("option", { value: one }, WORDS[one]?.[0] ?? one));
+    const input = h("select", {}, h("option", { value: "" }, t("As the operator has set it")), options);
+    input.value = schema.enum.includes(value) ? value : "";
+    return { input, read: () => input.value || undefined };
   }
   if (schema.type === "integer" || schema.type === "number") {
     const input = h("input", { type: "number", min: schema.minimum ?? schema.exclusiveMinimum, max: schema.maximum, step: schema.type === "integer" ? 1 : "any", value: value ?? "" });
@@ -137,5 +137,6 @@ function entries(name, schema, values, label, context) {
     const found = rows.map((row) => row.read()).filter((one) => one !== undefined);
     return found.length ? found : undefined;
   };
-  return { element: [list, adder], read, at: ([index, ...rest]) => { const row = rows[index]; return row && (row.at?.(rest) ?? row); } };
+  const at = ([index, ...rest]) => within(rows.filter((row) => row.read() !== undefined)[index], rest);
+  return { element: [list, adder], read, at };
 }

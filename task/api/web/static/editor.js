@@ -11,6 +11,7 @@ const facts = JSON.parse(document.querySelector("meta[name=editor]").content);
 const query = new URLSearchParams(location.search);
 const name = query.get("applicationName") || document.title;
 const place = document.querySelector("main");
+const JSON_TYPE = { "Content-Type": "application/json" };
 const GENERAL = { name: "display_name", description: "description", iconUrl: "icon_url", topics: "description_keywords", display_version: "display_version" };
 let form = null, draft = null, stored = null, tag = null, saving = Promise.resolve();
 
@@ -20,12 +21,10 @@ const tell = (type, more = {}) => {
   if (parent !== window) for (const origin of facts.hosts) parent.postMessage({ type, ...more }, origin);
 };
 
-/** The address of an application below Core, or null: its id comes from a query, encoded or not. */
-function addressOf(id) {
-  const parts = (id ?? "").split("/").map(decodedPart);
-  const isSafe = parts.length > 2 && parts[0] === "applications" && parts.every((part) => part && part !== "." && part !== "..");
-  return isSafe ? `v1/${parts.map(encodeURIComponent).join("/")}` : null;
-}
+// The application's address below Core, or null: its id may be encoded, and leads to no other place.
+const parts = (query.get("id") ?? "").split("/").map(decodedPart);
+const isSafe = parts.length > 2 && parts[0] === "applications" && parts.every((part) => part && part !== "." && part !== "..");
+const address = isSafe ? `v1/${parts.map(encodeURIComponent).join("/")}` : null;
 
 async function asked(path, options = {}) {
   const key = recall("core", "", "sessionStorage");
@@ -41,7 +40,13 @@ async function asked(path, options = {}) {
   throw new Error(t("DIAL Core refused it: {text}", { text: text.slice(0, 300) }));
 }
 
-async function read(address) {
+async function own(path, options = {}) {
+  const response = await fetch(path, options).catch(() => null);
+  if (!response?.ok) throw new Error(t("The agent is not responding. Check that it is running, then try again."));
+  return response.json();
+}
+
+async function read() {
   const response = await asked(address);
   tag = response.headers.get("etag");
   stored = await response.json();
@@ -50,17 +55,16 @@ async function read(address) {
 /** The names that the user may choose from; none where Core does not list them. */
 async function listed() {
   const kinds = ["models", "applications", "toolsets"];
-  const ids = await Promise.all(kinds.map((kind) => asked(`openai/${kind}`).then(async (response) => (await response.json()).data.map((one) => one.id)).catch(() => [])));
+  const ids = await Promise.all(kinds.map((kind) => asked(`openai/${kind}`)
+    .then(async (response) => (await response.json()).data.map((one) => decodedPart(one.id))).catch(() => [])));
   return { model: ids[0], tools: [...new Set(ids.flat())].sort(), applications: new Set(ids[1]) };
 }
 
 async function open() {
-  const address = addressOf(query.get("id"));
   if (!address) return show(trouble(t("There is no such application, or you may not change it.")));
   if (!recall("core", "", "sessionStorage")) return showSignIn();
   try {
-    const schema = fetch(facts.schema).then((response) => response.json());
-    const [fields, names] = await Promise.all([schema, listed(), read(address)]);
+    const [fields, names] = await Promise.all([own(facts.schema), listed(), read()]);
     form = schemaForm(fields, draft ?? stored.application_properties, { model: names.model, tools: names.tools }, (input) => credentials(input, names.applications));
     // Hosts of before Chat 1.2 have no button of their own.
     const button = h("button", { type: "button", class: "primary", onclick: () => save() }, t("Save"));
@@ -109,19 +113,14 @@ async function store(general) {
   if (!form) throw new SignedOut(t("Sign in first."));
   form.calm();
   const properties = form.read() ?? {};
-  const checked = await fetch(facts.check, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(properties) });
-  const { error, at } = await checked.json();
-  if (error) {
-    form.complain(at ?? [], error);
-    throw new Error(error);
-  }
+  const { error, at } = await own(facts.check, { method: "POST", headers: JSON_TYPE, body: JSON.stringify(properties) });
+  if (error) throw Object.assign(new Error(error), { at });
   const given = Object.entries(GENERAL).filter(([one]) => general?.[one] !== undefined).map(([one, field]) => [field, general[one]]);
   const changed = { ...stored, ...Object.fromEntries(given), application_properties: properties };
   const hasChanges = canonical(changed) !== canonical(stored);
-  const address = addressOf(query.get("id"));
   if (hasChanges) {
-    await asked(address, { method: "PUT", headers: { "Content-Type": "application/json", ...(tag ? { "If-Match": tag } : {}) }, body: JSON.stringify(changed) });
-    await read(address);
+    await asked(address, { method: "PUT", headers: { ...JSON_TYPE, ...(tag ? { "If-Match": tag } : {}) }, body: JSON.stringify(changed) });
+    await read();
     tell(`${name}/updatedApplicationSuccess`, { payload: { application: stored } });
   }
   announce(t("Saved"));
@@ -132,6 +131,7 @@ async function store(general) {
 function save(general) {
   saving = saving.then(() => store(general)).catch((error) => {
     if (error instanceof SignedOut) showSignIn(error.message);
+    else form.complain(error.at ?? [], error.message);
     tell("SAVE_ERROR", { error: error.message });
   });
 }
