@@ -48,11 +48,10 @@ async def named_tools(
     if caller is None or allowed is None:
         known = await mcp.discover(caller, taken, choice)
         return known if caller is None else replace(known, issues=(*known.issues, UNKNOWN))
-    # Of a user's own, which no list has, what Core says of the one decides.
-    own = unquote(profile.application)
-    # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once.
-    wanted = dict.fromkeys(name for name in map(unquote, profile.names) if name != own)
-    names = [name for name in wanted if name in allowed or "/" in name][:MOST_NAMED]
+    # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once. No list has them:
+    # what Core says of the one decides.
+    wanted = [name for name in dict.fromkeys(map(unquote, profile.names)) if name in allowed or "/" in name]
+    names = [name for name in wanted if name != unquote(profile.application)][:MOST_NAMED]
     asked = [deployments.described(name, caller, allowed.get(name, "")) for name in names]
     servers, tools, used = list[ServerSpec](), list[BaseTool](), {*taken, *ALIASES}
     for item in filter(None, await asyncio.gather(*asked)):

@@ -85,6 +85,18 @@ async def test_the_state_goes_back_with_the_next_call_of_the_same_thread_only() 
     assert [bool(item.memo) for item in earlier[1::2]] == [True, True, True, False]
 
 
+@pytest.mark.fault("by name: a deployment that asks for an approval, which the model would give in the next call")
+async def test_a_question_to_the_user_is_not_answered_by_the_next_call_of_the_model() -> None:
+    form = {"state": {"pending": ["k7f3"]}, "form_schema": {"type": "object"}}
+    async with callee([{"content": "Approve k7f3?", "custom_content": form}]) as oracle:
+        message, _ = await ask(oracle, thread="t")
+        call = call_of("oracle", {"prompt": "Delete it", "thread": "t"})
+        await ask(oracle, thread="t", earlier=[assistant(None, [call]), replace(message, tool_call_id=call.id)])
+    assert "pending" not in message.memo
+    assert [item["role"] for item in oracle.last.json["messages"]] == ["user", "assistant", "user"]
+    assert "pending" not in str(oracle.last.json)
+
+
 @pytest.mark.fault("by name: a cycle of three applications, and a forged path of calls", case="a,oracle,b")
 @pytest.mark.parametrize("path", ["a,oracle,b", "a,b,c,d,e"])
 async def test_a_cycle_and_a_deep_path_end_with_a_sentence(path: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -20,6 +21,7 @@ from task.llm.base import Usage
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
 from task.product.framework import ConsoleProduct
+from task.product.names import named_tools
 from task.product.profile import available
 from task.runs.request import RunCaller
 from task.store.records import Session, StoredGrant
@@ -300,7 +302,8 @@ async def _described_tools(product: ConsoleProduct, caller: RunCaller) -> str:
     services, profile, asking = product.services, product.profile, caller.of_tools()
     own, local = await profile.own_tools(), await profile.workspace_tools(asking)
     usable = await available(services, profile, own, caller.core_key)
-    served = await services.mcp.discover(asking, named([*own, *local]))
+    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
+    served = await discover(asking, named([*own, *local]))
     found: dict[BaseTool, str] = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
     found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
     offered = {tool: source for tool, source in found.items() if profile.rules.policy.offers(tool.name)}

@@ -46,9 +46,7 @@ _RETRIES = Retries(attempts=2)  # each try may cost as much as a picture
 _FILE_URL = re.compile(r"files/[^/\s?#]+/[^\s?#]+")
 _DATA_IN_TEXT = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=]{64,})")
 _MEDIA = ("image/", "audio/", "video/")
-_THREAD = (
-    "A word for an exchange with it that later calls with this word continue, and it remembers; leave out for none"
-)
+_THREAD = "A word for an exchange that later calls with this word continue, and it remembers; leave out for none"
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
@@ -160,7 +158,8 @@ class DeploymentTool(BaseTool):
         message = answered(said, [*attachments, *citations])
         if thread is None:
             return message
-        state = relay.state if len(orjson.dumps(relay.state)) <= MAX_STATE else None
+        # Without the state of its question, no call of the model can answer it in the user's place.
+        state = relay.state if not relay.asks and len(orjson.dumps(relay.state)) <= MAX_STATE else None
         memo = {"deployment": self._called.deployment, "thread": thread, "state": state}
         return replace(message, memo=orjson.dumps(memo).decode())
 

@@ -24,13 +24,14 @@ class Relay:
     """Shows in `stage` what the deployment streams, until the block ends.
 
     What is malformed, and what comes after the bounds, is left out. `state` is the deployment's own of its answer,
-    `annotations` are those of its text; neither is validated.
+    `annotations` are those of its text; neither is validated. `asks`: the answer has a form for the user.
     """
 
     def __init__(self, stage: StageSink) -> None:
         self.stage = stage
         self.state: Any = None
         self.annotations: list[Any] = []
+        self.asks = False
         self._open: dict[int, StageSink] = {}
         self._names: dict[int, int] = {}  # the lengths of the stages' names
         self._files, self._whole = MAX_FILES, True
@@ -38,6 +39,7 @@ class Relay:
     def add(self, delta: DialDelta) -> None:
         """Take a piece of the answer."""
         self.state = delta.content.get("state") or self.state
+        self.asks |= "form_schema" in delta.content
         self.annotations += _items(delta.content, "annotations")[: MAX_SOURCES - len(self.annotations)]
         for item in _items(delta.content, "stages"):
             if isinstance(index := item.get("index"), int):
