@@ -14,7 +14,7 @@ from evaluation.corpus import Question
 from evaluation.library import measured, rank_among
 from evaluation.measures import figure
 from evaluation.report import table
-from task.core_client.files import UnpooledFiles
+from task.core_client.files import DialFiles
 from task.errors import AgentError
 from task.llm.embeddings import openai_embeddings
 from task.llm.transport import new_session
@@ -45,7 +45,7 @@ async def engines(
     documents: Mapping[str, ChunkedDocument], asked: Sequence[Question], packaged: Embeddings, index_url: str = ""
 ) -> dict[str, EngineFigures]:
     """The figures by engine; PostgreSQL is left out where no `index_url` names one."""
-    readings = Readings(UnpooledFiles(""))  # nothing is read through them
+    readings = Readings(DialFiles(""))  # nothing is read through them
     memory = MemoryVectors(readings)
     rows = await _embedded(documents, packaged)
     found = {"in memory": await _figures(documents, rows, asked, packaged, memory)}

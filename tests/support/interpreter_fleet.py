@@ -135,7 +135,6 @@ async def interpreter_fleet(
             local_core({"keys": {KEY: {"project": "ONE", "role": "default"}}}, folder)
         )
         files = DialFiles(core.url)
-        stack.push_async_callback(files.close)
         url = f"http://127.0.0.1:{port}/mcp"
         tool = PythonCodeInterpreterTool(core.url, url, token=TOKEN, files=files)
         stack.push_async_callback(tool.close)
