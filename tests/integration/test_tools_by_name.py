@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from yarl import URL
 
 from task.conversation.messages import Message
@@ -144,11 +145,22 @@ async def test_an_application_of_the_user_is_called_by_its_id_whose_blanks_are_e
     assert oracle.requests[-1].url.startswith("/chat")
 
 
-async def test_an_older_core_is_asked_for_its_listings(tmp_path: Path) -> None:
+async def not_names(request: web.Request) -> web.Response:
+    return web.Response(text='{"error": "sign in"}', content_type="application/json")
+
+
+async def not_found(request: web.Request) -> web.Response:
+    return web.Response(status=404, text="<h1>Not found</h1>", content_type="text/html")
+
+
+@pytest.mark.fault("dial: a Core that answers the new routes with 404, or with something else")
+@pytest.mark.parametrize(("version", "answer"), [(25, None), (48, not_found), (48, not_names)])
+async def test_an_older_core_is_asked_for_its_listings(version: int, answer: Any, tmp_path: Path) -> None:
+    routes = [web.get("/v1/deployment-names", answer)] if answer else []
     async with callee(configuration=SCHEMA) as oracle:
         applications = {"oracle": entry(oracle, **ORACLE), "secret": entry(oracle, userRoles=["other"])}
         async with (
-            local_core(config(applications), tmp_path, version=25) as core,
+            local_core(config(applications), tmp_path, version=version, routes=routes) as core,
             naming("oracle", "secret", endpoint=core.url) as opened,
         ):
             found = [set((await tools_for(caller, opened))[0]) for caller in (ONE, ONE, TWO)]

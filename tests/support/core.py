@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,17 +43,18 @@ class RunningCore:
 
 @asynccontextmanager
 async def local_core(
-    config: Mapping[str, Any], tmp_path: Path, *, port: int = 0, **switches: Any
+    config: Mapping[str, Any], tmp_path: Path, *, port: int = 0, routes: Iterable[web.RouteDef] = (), **switches: Any
 ) -> AsyncGenerator[RunningCore]:
-    """Local Core with a configuration document, and what `core_more` adds; its files are kept in `tmp_path/core`.
+    """Local Core with a configuration document, and what `core_more` and `routes` add.
 
-    `switches` are fields of `CoreSettings`, such as `version=25` for Core 0.25; by default the key is `API_KEY` and
-    unsigned tokens count.
+    Its files are kept in `tmp_path/core`. `switches` are fields of `CoreSettings`, such as `version=25` for Core
+    0.25; by default the key is `API_KEY` and unsigned tokens count.
     """
     given: dict[str, Any] = {"api_key": API_KEY, "user_of": unsigned_user} | switches
     settings = CoreSettings(data_folder=tmp_path / "core", config=config, port=0, **given)
     app = create_app(settings)
     core_more.add_routes(app, settings)
+    app.add_routes(routes)
     async with served(app, settings, port) as url:
         keys = tuple(config.get("keys", {}))
         yield RunningCore(url, settings.api_key, keys, settings, app)

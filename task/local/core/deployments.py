@@ -139,7 +139,7 @@ async def application(request: web.Request, name: str) -> CoreApplication | None
 
 
 async def type_of(core: Core, entry: CoreApplication) -> Json | None:
-    """The JSON Schema of the application's type. Raises: Refusal 502 where its endpoint does not answer with one."""
+    """The JSON Schema of the application's type, as the configuration has it while its endpoint does not answer."""
     wanted, known = entry.application_type_schema_id, core.config.application_type_schemas
     schema = next((schema for schema in known if schema.get("$id") == wanted), None)
     address = (schema or {}).get(f"{TYPE}SchemaEndpoint") if core.settings.version >= 41 else None
@@ -150,7 +150,7 @@ async def type_of(core: Core, entry: CoreApplication) -> Json | None:
             async with core.session.get(address, timeout=aiohttp.ClientTimeout(5), raise_for_status=True) as response:
                 found = schema | json_object(await response.read())
         except (aiohttp.ClientError, TimeoutError, Refusal):
-            raise Refusal(502, "Failed to download the schema of an application type") from None
+            return schema
         root = {name: value for name, value in schema.items() if name.startswith(("dial:", "$id", "$schema"))}
         core.types[wanted] = found | root
     return core.types[wanted]

@@ -88,7 +88,7 @@ async def call_mcp(request: web.Request) -> web.StreamResponse:
     if not server.endpoint:
         raise Refusal(503)
     allowed, rewrite = server.allowed_tools, None
-    if allowed and request.method == "POST" and _checked_method(await request.read(), allowed) == "tools/list":
+    if allowed and request.can_read_body and _checked_method(await request.read(), allowed) == "tools/list":
         rewrite = partial(_with_allowed_tools, allowed=allowed)
     url = with_query(server.endpoint, request.rel_url.raw_query_string)
     return await _call(request, entry, url, with_key=server.forward_per_request_key, rewrite=rewrite)

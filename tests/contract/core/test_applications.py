@@ -11,7 +11,17 @@ from yarl import URL
 
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles
-from tests.support.core_peers import Peer, answers, application_type, ask, calling, config, make_application, peer
+from tests.support.core_peers import (
+    Handler,
+    Peer,
+    answers,
+    application_type,
+    ask,
+    calling,
+    config,
+    make_application,
+    peer,
+)
 
 pytestmark = pytest.mark.local_core
 
@@ -104,6 +114,24 @@ async def test_a_schema_endpoint_is_asked_once_and_its_schema_holds_below_the_co
     assert (shown["$id"], shown["properties"]) == ("https://types.test/agent", SCHEMA["properties"])
     assert not any(name.endswith("Endpoint") for name in shown)
     assert [seen.url for seen in app.requests] == ["/schema", "/chat"]
+
+
+@pytest.mark.fault("application: a type whose schema endpoint does not answer, or with something else")
+@pytest.mark.parametrize("answer", [answers(500), answers(200, [])])
+async def test_while_a_schema_endpoint_does_not_answer_the_written_properties_count(
+    answer: Handler, tmp_path: Path
+) -> None:
+    async with peer(answer) as app:
+        kind = application_type(f"{app.url}/chat", schema=f"{app.url}/schema")
+        async with (
+            local_core(config(applicationTypeSchemas=[kind]), tmp_path) as core,
+            calling(core) as session,
+        ):
+            made = await make_application(session, "mine", {"instructions": "x"})
+            async with session.get("/openai/applications") as found:
+                assert [item["id"] for item in (await found.json())["data"]] == [made]
+            with pytest.raises(AssertionError, match="Custom application validation failed"):
+                await make_application(session, "bad", {"instructions": 5})
 
 
 @pytest.mark.parametrize(

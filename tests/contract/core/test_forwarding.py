@@ -144,6 +144,14 @@ async def test_a_toolset_passes_calls_of_its_allowed_tools_only(body: Any, statu
     assert len(server.requests) == (status == 200)
 
 
+async def test_a_call_of_another_tool_is_refused_by_whatever_method(tmp_path: Path) -> None:
+    async with toolset(answers(), tmp_path) as (server, _, session):
+        for method in ("PUT", "PATCH"):
+            async with session.request(method, MCP, json=rpc("tools/call", name="delete_all")) as answer:
+                assert answer.status == 403
+    assert server.requests == []
+
+
 @pytest.mark.parametrize("as_event", [False, True])
 async def test_a_toolsets_list_has_its_allowed_tools_only(as_event: bool, tmp_path: Path) -> None:
     async def listing(_: web.Request) -> web.StreamResponse:
