@@ -104,7 +104,6 @@ async def effective(settings: Settings, application: str) -> list[Check]:
         await services.close()
     limits = ((name, getattr(profile.limits, name)) for name in ApplicationLimits.model_fields)
     found = {
-        # Core shows most of them to the application's owner only.
         "properties": ", ".join(sorted(given.model_fields_set)) or "none that DIAL_API_KEY may see",
         "model": profile.model,
         "permission mode": profile.mode.value,

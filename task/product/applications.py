@@ -23,7 +23,7 @@ from task.settings.values import Section
 
 STRICTER = tuple(PermissionMode).index  # in each of them the tools may do less than in the one before it
 MOST_BYTES = 512 * 2**10  # of what Core tells about an application; the longest properties that fit have less
-_SECONDS = 10.0
+_TIMEOUT = aiohttp.ClientTimeout(total=10)
 _GONE = "The application is not there any more, or you may not use it. Choose another one, or ask its maker."
 _AWAY = "DIAL Core does not say now what this application is made of. Try again in a moment."
 _UNTRUSTED = "An application counts as DIAL Core knows it by your own key there (AGENT_APPLICATIONS__FROM_REQUEST)."
@@ -103,8 +103,8 @@ class Bounds:
     are the highest. `from_request`: properties that came with the request itself are believed.
     """
 
-    tools: tuple[str, ...] | None = None
-    models: tuple[str, ...] | None = None
+    tools: Sequence[str] | None = None
+    models: Sequence[str] | None = None
     limits: ApplicationLimits = field(default_factory=ApplicationLimits)
     from_request: bool = False
 
@@ -159,11 +159,10 @@ class Applications:
         # The ids of users' applications are percent-encoded already.
         known, properties = self._kept.get(application, ("", None))
         headers = core_headers(api_key) | ({"If-None-Match": known} if properties is not None else {})
-        timeout = aiohttp.ClientTimeout(total=_SECONDS)
         try:
             path = quote(_name(application), safe="%/@:!$&'()*+,;=~")
             url = URL(f"{self._endpoint}/openai/applications/{path}", encoded=True)
-            async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+            async with self._session.get(url, headers=headers, timeout=_TIMEOUT, allow_redirects=False) as response:
                 if response.status == 304 and properties is not None:
                     return properties
                 if response.status in (401, 403, 404):

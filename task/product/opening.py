@@ -20,13 +20,12 @@ from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
 from task.product import parts
-from task.product.applications import Applications, Bounds
+from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
 from task.product.profile import Profile, Services
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
-from task.settings.sections import ApplicationLimits
 from task.store.access import StoreAccess, StoreOptions
 from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry
@@ -111,7 +110,7 @@ def opened(
     key = settings.dial_api_key
     core_key = key.get_secret_value() if key else ""
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
-    applications = Applications(session, endpoint, _bounds(settings))
+    applications = Applications(session, endpoint, parts.bounds_of(settings))
     named = Deployments(listings, settings.limits.max_upload_bytes)
     services = Services(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, redis, core_key, closes
@@ -138,13 +137,6 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         timezone=settings.timezone,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
     )
-
-
-def _bounds(settings: Settings) -> Bounds:
-    chosen, limits = settings.applications, settings.limits
-    tools, models = (tuple(globs) if globs is not None else None for globs in (chosen.tools, chosen.models))
-    most = {name: getattr(chosen.limits, name) or getattr(limits, name) for name in ApplicationLimits.model_fields}
-    return Bounds(tools, models, ApplicationLimits(**most), chosen.from_request)
 
 
 def opened_bare(endpoint: str) -> tuple[Services, Profile]:

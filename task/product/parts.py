@@ -20,11 +20,13 @@ from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
 from task.permissions.names import own_name
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule, coding_policy
+from task.product.applications import Bounds
 from task.search.embeddings import Embeddings, RemoteEmbeddings
 from task.search.readings import Readings
 from task.search.shelf import DocumentCache
 from task.search.vectors import MemoryVectors, PgVectors
 from task.settings import McpServerSettings, Settings, process_environment
+from task.settings.sections import ApplicationLimits
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
@@ -98,6 +100,13 @@ def default_tools(
     tools += load_tools(settings.tool_paths)
     named(tools)
     return tools
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """What the operator allows applications that users make of the agent."""
+    chosen, limits = settings.applications, settings.limits
+    most = {name: getattr(chosen.limits, name) or getattr(limits, name) for name in ApplicationLimits.model_fields}
+    return Bounds(chosen.tools, chosen.models, ApplicationLimits(**most), chosen.from_request)
 
 
 def redis_of(settings: Settings) -> RedisStore | None:
