@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -86,9 +87,11 @@ class Deployments:
             if not isinstance(found, dict):
                 continue
             features = found["features"] if isinstance(found.get("features"), dict) else {}
-            texts = (str(found.get(key) or "")[:LONGEST_TEXT] for key in ("display_name", "description"))
+            given = [found.get(key) for key in ("display_name", "description")]
+            texts = [text[:LONGEST_TEXT] for text in given if isinstance(text, str)]
             types = found.get("input_attachment_types")
-            taken = tuple(str(item)[:100] for item in types[:MOST_TYPES]) if isinstance(types, list) else ()
+            listed = types[:MOST_TYPES] if isinstance(types, list) else ()
+            taken = tuple(item[:100] for item in listed if isinstance(item, str))
             schema, mcp = {}, kind == "toolset" or features.get("mcp") is True
             if features.get("configuration") is True and not mcp:
                 schema = _plain(await self._core.get(f"/v1/deployments/{quote(name)}/configuration", api_key))
@@ -104,10 +107,18 @@ def _names(items: Sequence[Any]) -> dict[str, str]:
 def _plain(schema: Any) -> dict[str, Any]:
     # Without its buttons, which are for users; empty where it is not of an object, or too large.
     given: Any = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(given, dict) or len(orjson.dumps(schema)) > LONGEST_SCHEMA:
+    if not isinstance(given, dict) or json_size(schema) > LONGEST_SCHEMA:
         return {}
     shapes = {name: shape for name, shape in given.items() if not isinstance(shape, dict) or "dial:widget" not in shape}
     return plain_schema({**schema, "properties": shapes})
+
+
+def json_size(value: Any) -> float:
+    """The bytes of a value as JSON; infinitely many where it is nested too deeply to be written."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        return inf
 
 
 def calling(caller: Caller, name: str) -> Caller:

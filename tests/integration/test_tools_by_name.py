@@ -227,6 +227,33 @@ async def test_a_toolset_whose_listing_lies_is_bounded_and_takes_no_other_tools_
         assert len(json.dumps(tool.schema)) < 10_000
 
 
+DEEP: Any = json.loads('{"properties":' * 300 + "{}" + "}" * 300)
+METADATA: dict[str, tuple[Any, Any]] = {
+    "deep": ({"description": DEEP, "features": {"configuration": True}, "input_attachment_types": [DEEP, 7]}, DEEP),
+    "large": ({"description": "x" * 100_000, "features": {"configuration": True}}, {"properties": {"x" * 30_000: {}}}),
+    "wrong": ({"description": 7, "features": ["configuration"], "input_attachment_types": "text"}, []),
+}
+
+
+@pytest.mark.fault(
+    "by name: a deployment whose metadata are nested too deeply, too large or of wrong types", case="deep"
+)
+@pytest.mark.parametrize("kind", METADATA)
+async def test_a_deployment_with_hostile_metadata_is_a_tool_without_them(kind: str) -> None:
+    listed, schema = METADATA[kind]
+
+    async def core(request: web.Request) -> web.Response:
+        if request.path == "/v1/deployment-names":
+            return web.json_response([{"id": "oracle", "object": "application"}, 7, {"id": []}])
+        return web.json_response(schema if request.path.endswith("/configuration") else listed)
+
+    async with peer(core) as hostile, naming("oracle", endpoint=hostile.url) as opened:
+        tools, note = await tools_for(ONE, opened)
+    assert (list(tools), note) == (["oracle"], "")
+    assert list(tools["oracle"].parameters["properties"]) == ["prompt", "thread"]
+    assert len(tools["oracle"].description) < 5_000
+
+
 @pytest.mark.fault("by name: a Core that does not say what the user may use")
 async def test_while_core_does_not_say_what_a_user_may_use_there_are_no_tools_by_name() -> None:
     async with peer(answers(500)) as broken, naming("oracle", endpoint=broken.url) as opened:

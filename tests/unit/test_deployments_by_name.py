@@ -116,6 +116,7 @@ PICTURE = {"type": "image/png", "title": "x", "data": "A" * 100_000}
 HOSTILE: dict[str, Any] = {
     "stages": [stage(n, name=f"Step {n}", content="x", status="completed") for n in range(10_000)],
     "open": [stage(n, name="n" * 10_000, parent_stage_index=n) for n in range(20)],
+    "deep": [stage(0), {"custom_content": {"state": json.loads('{"a":' * 300 + "1" + "}" * 300)}}],
     "malformed": [
         stage("a"),
         stage(1, parent_stage_index=[], status="gone", attachments=[PICTURE, {"url": "javascript:x"}, 7]),

@@ -18,7 +18,7 @@ import orjson
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role, frozen_data, user
-from task.core_client.deployments import calling
+from task.core_client.deployments import calling, json_size
 from task.core_client.files import DialFiles, file_url
 from task.errors import ProviderError, ToolError
 from task.llm.base import Accumulator, DialDelta, FileDelta, Finish, ModelOptions, TextDelta, Usage
@@ -158,9 +158,10 @@ class DeploymentTool(BaseTool):
         message = answered(said, [*attachments, *citations])
         if thread is None:
             return message
+        memo = {"deployment": self._called.deployment, "thread": thread, "state": relay.state}
         # Without the state of its question, no call of the model can answer it in the user's place.
-        state = relay.state if not relay.asks and len(orjson.dumps(relay.state)) <= MAX_STATE else None
-        memo = {"deployment": self._called.deployment, "thread": thread, "state": state}
+        if relay.asks or json_size(memo) > MAX_STATE:
+            memo["state"] = None
         return replace(message, memo=orjson.dumps(memo).decode())
 
     async def _ask(
