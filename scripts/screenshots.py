@@ -1,15 +1,17 @@
-"""Take the pictures of docs/web.md: `python -m scripts.screenshots`, with Debian's chromium installed."""
+"""Take the pictures of docs/web.md and docs/dial.md: `python -m scripts.screenshots`, with Debian's chromium."""
 
 import asyncio
 import io
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from playwright.async_api import expect
 
 from task.llm.scripted import says, wants
 from tests.support.browser import NARROW, WIDE
+from tests.support.editor_host import Editing, editing
 from tests.support.web import Person, person
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -33,6 +35,15 @@ ITEMS = (
     says("Tokyo is the largest city of the world [1], with 37 million people; Delhi follows with 33 million."),
     wants("write_note", text="Send the invoice with 21 % VAT"),
 )
+RELEASES: dict[str, Any] = {
+    "instructions": "You manage our releases. Read the changelog first, and name version and date of each change.",
+    "model": "o9",
+    "tools": ["jira", "research"],
+    "builtin": ["file_content_extraction_tool", "rag_search_tool", "calculator"],
+    "context": ["files/BUCKET/handbook/", "files/BUCKET/release-plan.xlsx"],
+    "starters": [{"title": "What changed?", "text": "What changed in the last release?"}],
+    "permission_mode": "ask",
+}
 
 
 async def main() -> None:
@@ -40,6 +51,7 @@ async def main() -> None:
     await _journey("desk", WIDE, dark=False)
     await _journey("desk-dark", WIDE, dark=True)
     await _journey("phone", NARROW, dark=False)
+    await _editor()
 
 
 async def _journey(name: str, size: tuple[int, int], *, dark: bool) -> None:
@@ -72,7 +84,19 @@ async def _journey(name: str, size: tuple[int, int], *, dark: bool) -> None:
             await _take(p, "desk-list")
 
 
-async def _take(p: Person, name: str) -> None:
+async def _editor() -> None:
+    for name, size, theme in (("editor", (1000, 1330), "light"), ("editor-refused", (NARROW[0], 640), "dark")):
+        with tempfile.TemporaryDirectory() as folder:
+            async with editing(Path(folder), RELEASES, size, theme=theme) as e:
+                await e.signs_in()
+                if name == "editor-refused":
+                    await e.frame.get_by_label("Steps of an answer").fill("0")
+                    await e.saves()
+                    await e.got("SAVE_ERROR")
+                await _take(e, name)
+
+
+async def _take(p: Person | Editing, name: str) -> None:
     await p.page.wait_for_load_state("networkidle")
     taken = Image.open(io.BytesIO(await p.page.screenshot())).convert("RGB")
     path = FOLDER / f"{name}.png"

@@ -21,7 +21,7 @@ const WORDS = {
   ask: [t("Ask always")],
   read_only: [t("Read only")],
 };
-const LONG = 400; // characters; longer texts get an area
+const LONG = 1000; // characters; longer texts get an area
 const FIELDS = "input, textarea, select";
 let made = 0;
 
@@ -42,11 +42,13 @@ export function schemaForm(schema, value, choices, more) {
   }
   function complain(keys, text) {
     const found = at(keys)?.element, id = `said-${made += 1}`;
-    (found?.closest(".field") ?? element).append(h("p", { class: "trouble", id, role: "alert" }, icon("warn"), h("span", {}, text)));
+    const note = h("p", { class: "trouble", id, role: "alert" }, icon("warn"), h("span", {}, text));
+    (found?.closest(".field") ?? element).append(note);
     const input = found?.matches(FIELDS) ? found : found?.querySelector(FIELDS);
     input?.setAttribute("aria-invalid", "true");
     input?.setAttribute("aria-describedby", id);
     input?.focus();
+    note.scrollIntoView({ block: "nearest" });
   }
   return { element, read, calm, complain };
 }
