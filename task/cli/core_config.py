@@ -102,9 +102,9 @@ def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version:
         for entry in (*applications.values(), *types):
             for name in ("iconUrl", "dial:applicationTypeIconUrl"):  # on the theme server of docker-compose.yml
                 entry.pop(name, None)
+        return _for_version({"applications": applications, TYPES: types, "roles": roles}, _schema(path), version, agent)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} is not a configuration with applications and roles. Correct it.") from error
-    return _for_version({"applications": applications, TYPES: types, "roles": roles}, _schema(path), version, agent)
 
 
 def render_config(

@@ -141,9 +141,14 @@ def test_an_address_or_a_version_that_cannot_be_used_is_refused(tmp_path: Path, 
 
 @pytest.mark.fault("model: a fragment of something that is no configuration, or for an address that is none")
 def test_a_fragment_of_something_else_is_refused() -> None:
-    for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": {}}', '{"applications": {}, "roles": []}'):
+    odd_types = ("5", '{"a": 1}', "[5]", '[{"properties": []}]', '[{"properties": {"a": 1}}]')
+    odd = [f'{{"applications": {{}}, "roles": {{}}, "applicationTypeSchemas": {kinds}}}' for kinds in odd_types]
+    for content in (
+        *("[]", "{", "{}", '{"applications": {"a": 1}, "roles": {}}', '{"applications": {}, "roles": []}'),
+        *odd,
+    ):
         with pytest.raises(SettingsError, match=r"odd\.json is not a configuration"):
-            config_fragment(content, "http://agent:1", Path("odd.json"))
+            config_fragment(content, "http://agent:1", Path("odd.json"), (0, 25))
 
 
 def test_a_written_core_config_is_readable_by_its_owner_only_unless_another_mode_is_given(tmp_path: Path) -> None:
