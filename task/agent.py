@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from aidial_sdk.chat_completion import Choice, Request, Response
@@ -18,8 +18,8 @@ from aidial_sdk.chat_completion.chunks import BaseChunk
 from task.approvals.approvals import decision_of
 from task.approvals.questions import said_in
 from task.conversation.inputs import Incoming, conversation
-from task.conversation.messages import Attachment, Message, ToolCall, assistant, repaired, system, tool_message
-from task.conversation.sources import Sources, number_of
+from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
+from task.conversation.sources import Sources
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, StateSeal, TurnState, turn_history
 from task.dial.approvals import DialApprovals
 from task.dial.citations import Citations
@@ -30,7 +30,6 @@ from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
 from task.product import Profile, Services
 from task.product.opening import opened_bare
-from task.product.profile import CitationStyle
 from task.shares import ON_BEHALF_OF
 from task.store.trace_records import usage_by_model
 from task.tools.base import BaseTool
@@ -138,9 +137,9 @@ class GeneralPurposeAgent:
     ) -> RunOutcome:
         # Who the caller is, is asked while the first tool runs, so that the end of the answer need not wait for it.
         sources, failed = Sources(turn.messages), True
-        # In an answer that is to be JSON, a tag would be a fault.
-        send = choice.send_chunk if "response_format" not in profile.options.extra else None
-        folded = FoldedChoice(choice, turn.caller.principal, sources, profile.citations, send)
+        plain = "response_format" in profile.options.extra  # in JSON, a tag would be a fault
+        send = choice.send_chunk if profile.annotations and not plain else None
+        folded = FoldedChoice(choice, turn.caller.principal, sources, send)
         turn = replace(turn, sources=sources)
         try:
             outcome = await take_turn(services, profile, turn, folded, self._observer)
@@ -242,7 +241,7 @@ class FoldedChoice(ForwardingChoice):
     """A choice whose stages from the third on are sub-stages of one; everything else goes through.
 
     `at_first` is started with the first stage: there will be something to save at the end of the answer. What the text
-    cites of the `sources` is shown as `shown` says, annotations through `send`; `said` is the text without tags.
+    cites of the `sources` is annotated where there is `send`; `said` is the text without the tags.
     """
 
     def __init__(
@@ -250,13 +249,11 @@ class FoldedChoice(ForwardingChoice):
         choice: ChoiceSink,
         at_first: Callable[[], Awaitable[object]] | None = None,
         sources: Sources | None = None,
-        shown: CitationStyle = "both",
         send: Callable[[BaseChunk], None] | None = None,
     ) -> None:
         super().__init__(choice)
         self._at_first = at_first
-        self._sources, self._shown, self._send = sources, shown, send if shown != "attachments" else None
-        self._citations: Citations | None = None
+        self._sources, self._send, self._citations = sources, send, cast("Citations | None", None)
         self._started: asyncio.Future[object] | None = None
         self._created = 0
         self._group: StageSink | None = None
@@ -269,11 +266,6 @@ class FoldedChoice(ForwardingChoice):
             self._citations = self._citations or Citations(self._send, self._sources)
             content = self._citations.tagged(self.said)
         self._sink.append_content(content)
-
-    def add_attachment(self, **attachment: str | None) -> None:
-        instead = self._citations.annotated if self._citations and self._shown == "annotations" else ()
-        if number_of(Attachment(**attachment)) not in instead:
-            super().add_attachment(**attachment)
 
     def create_stage(self, name: str | None = None) -> StageSink:
         if not self._created and self._at_first is not None:

@@ -198,9 +198,7 @@ class _Run:
         self._messages[self._base :] = repaired(self._messages[self._base :], left)
         added, by_tools = interrupted(self._added, ids), dict(self._tool_usage)
         left_out = tuple(sorted(self._loop.window.discarded))
-        return RunOutcome(
-            status, added, self._usage, tuple(pending), limit, error, by_tools, self._cut, discarded=left_out
-        )
+        return RunOutcome(status, added, self._usage, tuple(pending), limit, error, by_tools, self._cut, (), left_out)
 
     async def outcome(self) -> RunOutcome:
         loop, limits, spent = self._loop, self._loop.limits, self._loop.limits.spent or Spent()

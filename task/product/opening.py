@@ -133,7 +133,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         history_length=settings.history.max_length,
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
-        citations=settings.citations,
+        annotations=settings.annotations,
         timezone=settings.timezone,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
     )

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from task.product.applications import Applications
 
 MAX_WARNINGS, MAX_NAME = 20, 64
-CitationStyle = Literal["both", "annotations", "attachments"]
 CONSOLE = "console"  # the door whose tools work in the folder of its process
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
@@ -95,11 +94,12 @@ class Profile:
     the agent's own in their stable order; `workspace_tools` finds those of the folder that the caller may use, and
     `local` says that it is the folder of this process. `history_tokens` and `history_length` limit the conversation
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
-    offers tools; `citations` says how DIAL shows those of answers; `timezone` is that of callers who name none, `clock`
-    gives Unix time. `names` are deployments, applications and toolsets that are tools by their name alone, `folders`
-    files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile is of, or
-    empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names of the own
-    and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the door's.
+    offers tools; `annotations`: citations in DIAL are in the text, too; `timezone` is that of callers who name none,
+    `clock` gives Unix time. `names` are deployments, applications and toolsets that are tools by their name alone,
+    `folders` files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile
+    is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
+    of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
+    door's.
     """
 
     backend: Backend
@@ -120,7 +120,7 @@ class Profile:
     link_hosts: tuple[str, ...] = ()
     painter: str = "off"
     aliases: Sequence[Alias] = ()
-    citations: CitationStyle = "both"
+    annotations: bool = True
     timezone: str = "UTC"
     clock: Callable[[], float] = time.time
     names: tuple[str, ...] = ()

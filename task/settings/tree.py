@@ -91,9 +91,7 @@ class Settings(Section):
     )
     temperature: float | None = setting(None, "Temperature of the model; empty: its own.", ge=0, le=2)
     system_prompt: str | None = setting(None, "System prompt in place of the product's own.")
-    citations: Literal["both", "annotations", "attachments"] = setting(
-        "both", "How DIAL Chat gets citations: annotations are shown in the text by Chat 1.x only."
-    )
+    annotations: bool = setting(True, "Citations in the text too, for DIAL Chat 1.x; off: attachments only.")
     timezone: TimeZone = setting("UTC", "Time zone of callers whose client names none in `X-Timezone`.")
     tool_paths: Texts = setting([], "Further tools: `package.module:attribute` or `.py` files, with commas.")
     state_secret: SecretStr | None = setting(None, "Signs hidden state, on every replica the same; empty: made once.")

@@ -63,16 +63,11 @@ async def test_what_comes_back_from_the_chat_reaches_the_model_without_tags(tmp_
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("citations", "content", "pills", "attachments"),
-    [("annotations", TAGGED, 1, 0), ("attachments", "They rose [1].\n\n`a[1]`", 0, 1)],
-)
-async def test_the_setting_chooses_one_way(
-    citations: str, content: str, pills: int, attachments: int, tmp_path: Path
-) -> None:
-    async with citing(*TURN, folder=tmp_path, citations=citations) as p:
+async def test_the_setting_leaves_the_attachments_alone(tmp_path: Path) -> None:
+    async with citing(*TURN, folder=tmp_path, annotations=False) as p:
         answer = await p.reader.ask("How were the sales?")
-    assert (answer.content, len(answer.pills()), len(answer.attachments)) == (content, pills, attachments)
+    assert (answer.content, answer.annotations) == ("They rose [1].\n\n`a[1]`", {})
+    assert [item["title"] for item in answer.attachments.values()] == ["[1] Report"]
 
 
 async def test_an_answer_that_is_to_be_json_has_no_tags(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from task.llm.scripted import ScriptedModel, says, wants
 from task.output.links import Suspicion
 from task.output.sanitizer import Defanger
 from task.output.sinks import DefangedChoice
-from task.product.profile import CitationStyle
 from tests.support.choices import RecordingChoice
 from tests.support.in_process import Chat, agents
 from tests.support.tools import MadeTool
@@ -58,7 +57,6 @@ ANSWERS = [  # with a mark where a tag is to be
     "https://known.example/a[1]b and https://known.example/[1], [1]°",
     'The model\'s own <cit id="c1" data-id="c1"></cit> and <cit id="c2"/> [1]°',
     "No [source.\nNo [1].\n\nNow [1]°.\r\nAnd [1]°\r\n",
-    f"{'word ' * 1000}[1]\n\nNow [1]°",
     "Nothing.",
 ]
 
@@ -101,27 +99,6 @@ def test_an_annotation_has_the_title_the_quote_and_the_place_of_its_source_and_t
     assert len(cited[2]["body"]["quote"]) == 600
 
 
-@pytest.mark.parametrize(
-    ("shown", "tags", "attached"),
-    [
-        ("both", 1, ["[1] Guide", "[2] Page"]),
-        ("annotations", 1, ["[2] Page"]),
-        ("attachments", 0, ["[1] Guide", "[2] Page"]),
-    ],
-)
-def test_attachments_stay_beside_tags_or_stand_for_what_has_none(
-    shown: CitationStyle, tags: int, attached: list[str]
-) -> None:
-    chat = RecordingChoice()
-    sources = two_sources()
-    folded = FoldedChoice(chat, None, sources, shown, chat.send_chunk)
-    folded.append_content("See [1], and https://known.example/b.")
-    assert chat.content.count("<cit ") == tags
-    for item in sources.cited(chat.content):
-        folded.add_attachment(**item.as_dict())
-    assert [item.title for item in chat.attachments] == attached
-
-
 def test_a_source_that_is_found_while_the_answer_is_written_counts_from_then_on() -> None:
     sources = Sources()
     chat = RecordingChoice()
@@ -130,6 +107,15 @@ def test_a_source_that_is_found_while_the_answer_is_written_counts_from_then_on(
     sources.citation(sources.number("a"), "Guide", data="Rinse it.", reference_url="files/b/guide.pdf")
     folded.append_content("[1]\n```\n\nFound [1].")
     assert chat.content == f"I look [1].\n```\na[1]\n```\n\nFound [1]{TAGS['°']}."
+
+
+def test_tags_end_with_a_paragraph_that_is_too_long_to_be_read_again_for_each() -> None:
+    chat, sources = RecordingChoice(), two_sources()
+    folded = FoldedChoice(chat, None, sources, send=chat.send_chunk)
+    for piece in ("word " * 2000, "[1]", " and [1]", "\n\nNow [1]."):
+        folded.append_content(piece)
+    assert chat.content.count("<cit ") == 1
+    assert without_tags(chat.content) == "".join(folded.said)
 
 
 async def test_an_answer_without_tools_that_cites_stays_the_agents_own_when_it_comes_back() -> None:
