@@ -14,7 +14,7 @@ from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from task.llm.dial import core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
@@ -31,6 +31,7 @@ Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]] 
 
 CONNECT_SECONDS = 5.0
 CONNECTIONS = 64
+MAX_LIST_BYTES = 2**21  # of one page of a list of tools
 END_SECONDS = 2.0
 
 CALL_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
@@ -144,7 +145,29 @@ async def _remember_status(response: httpx2.Response) -> None:
         CALL_STATUSES.get([]).append(response.status_code)
 
 
-CALL_HOOKS = {"request": [_add_headers], "response": [_remember_status]}
+async def _bound_list(response: httpx2.Response) -> None:
+    # The SDK reads a list whole, which would hold the event loop for seconds.
+    if b'"tools/list"' not in response.request.content:
+        return
+    import httpx2
+
+    whole = response.stream
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncGenerator[bytes]:
+            left = 0 if "content-encoding" in response.headers else MAX_LIST_BYTES  # none was asked for
+            async for piece in cast("httpx2.AsyncByteStream", whole):
+                if (left := left - len(piece)) < 0:
+                    raise ValueError("the list of tools is too long")
+                yield piece
+
+        async def aclose(self) -> None:
+            await cast("httpx2.AsyncByteStream", whole).aclose()
+
+    response.stream = Bounded()
+
+
+CALL_HOOKS = {"request": [_add_headers], "response": [_remember_status, _bound_list]}
 
 
 def http_client(
@@ -159,7 +182,7 @@ def http_client(
     import httpx2
 
     return httpx2.AsyncClient(
-        headers=dict(headers),
+        headers={"Accept-Encoding": "identity", **headers},
         verify=url.startswith("https:"),  # a TLS context costs 40 ms, and plain HTTP needs none
         trust_env=False,
         cookies=no_cookies(),
