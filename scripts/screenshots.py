@@ -37,10 +37,10 @@ ITEMS = (
 )
 RELEASES: dict[str, Any] = {
     "instructions": "You manage our releases. Read the changelog first, and name version and date of each change.",
-    "model": "o9",
+    "model": "test-model",
     "tools": ["jira", "research"],
     "builtin": ["file_content_extraction_tool", "rag_search_tool", "calculator"],
-    "context": ["files/BUCKET/handbook/", "files/BUCKET/release-plan.xlsx"],
+    "context": ["files/public/handbook/", "files/public/releases/"],
     "starters": [{"title": "What changed?", "text": "What changed in the last release?"}],
     "permission_mode": "ask",
 }

@@ -35,7 +35,7 @@ async function asked(path, options = {}) {
   if (response.ok) return response;
   if (response.status === 401) throw new SignedOut(t("Your key is not valid, or has expired. Enter it again."));
   if (response.status === 412) throw new Error(t("The application was changed elsewhere. Reload it; what you have written here is then lost."));
-  if ([403, 404].includes(response.status)) throw new Error(t("There is no such application, or you may not change it."));
+  if (!options.method && [403, 404].includes(response.status)) throw new Error(t("There is no such application, or you may not change it."));
   const text = await response.text();
   throw new Error(t("DIAL Core refused it: {text}", { text: text.slice(0, 300) }));
 }
