@@ -262,7 +262,7 @@ class FoldedChoice(ForwardingChoice):
 
     def append_content(self, content: str) -> None:
         self.said.append(content)
-        if "]" in content and self._send is not None and self._sources is not None and self._sources.found:
+        if "]" in content and self._send is not None and self._sources is not None and self._sources.citations:
             self._citations = self._citations or Citations(self._send, self._sources)
             content = self._citations.tagged(self.said)
         self._sink.append_content(content)

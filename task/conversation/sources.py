@@ -19,12 +19,12 @@ _LONGEST_RANGE = 50
 class Sources:
     """Numbers what the tools of a turn find; `messages` are the conversation before, whose sources keep their numbers.
 
-    Equal keys have equal numbers: a page that two searches find is one source.
+    Equal keys have equal numbers: a page that two searches find is one source. `citations` are the sources so far.
     """
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._citations: dict[int, Attachment] = {}
+        self.citations: dict[int, Attachment] = {}
         self._own: set[Attachment] = set()
         self._quotes: set[int] = set()  # the numbers of this turn's sources that are no pages
         for message in messages:
@@ -33,16 +33,11 @@ class Sources:
             for item in message.attachments if message.role is Role.TOOL else ():
                 if (number := number_of(item)) is not None:
                     self._add(number, item)
-        self._free = count(max(self._citations, default=0) + 1)
-
-    @property
-    def found(self) -> bool:
-        """Whether there is any."""
-        return bool(self._citations)
+        self._free = count(max(self.citations, default=0) + 1)
 
     def named(self, marker: str) -> list[tuple[int, Attachment]]:
         """The sources that a marker such as `[1, 3]` names, with their numbers."""
-        return [(number, self._citations[number]) for number in dict.fromkeys(_in(marker)) if number in self._citations]
+        return [(number, self.citations[number]) for number in dict.fromkeys(_in(marker)) if number in self.citations]
 
     def number(self, key: Hashable) -> int:
         if key not in self._numbers:
@@ -87,7 +82,7 @@ class Sources:
         """
         prose = _CODE.sub("", text)
         named = {number for found in MARKER.findall(prose) for number in _in(found)}
-        items = sorted(self._citations.items())
+        items = sorted(self.citations.items())
         cited = [
             item
             for number, item in items
@@ -106,9 +101,9 @@ class Sources:
             self._numbers[key] = number
         else:
             self._quotes.add(number)
-        before = self._citations.setdefault(number, item)
+        before = self.citations.setdefault(number, item)
         if (item.data or "") not in (before.data or ""):
-            self._citations[number] = replace(before, data=f"{before.data}\n\n{item.data}")
+            self.citations[number] = replace(before, data=f"{before.data}\n\n{item.data}")
 
 
 def number_of(item: Attachment) -> int | None:

@@ -64,11 +64,8 @@ class Citations:
 def _annotation(index: int, number: int, source: Attachment) -> ArbitraryChunk:
     title, url = plain_title(source), source.reference_url or ""
     file = {"type": source.reference_type or guess_type(url)[0] or "text/html", "url": url, "title": title}
-    body = {
-        "title": title,
-        "quote": (source.data or "")[:_QUOTE],
-        "source": {"type": "attachment", "attachment": file},
-    }
+    quote = (source.data or "")[:_QUOTE]
+    body = {"title": title, "quote": quote, "source": {"type": "attachment", "attachment": file}}
     target = {"selector": {"type": "html_tag", "tag": "cit", "id": f"c{number}"}}
     delta = {"custom_fields": {"annotations": [{"index": index, "body": body, "target": target}]}}
     return ArbitraryChunk({"choices": [{"index": 0, "finish_reason": None, "delta": delta}], "usage": None})

@@ -60,7 +60,7 @@ async def answer(
             rules=replace(profile.rules, refresh=approvals.refresh),
         )
         outcome = await take_turn(services, chosen, turn, choice, observer)
-        outcome = replace(outcome, added=_noted(outcome.added, edits))
+        outcome = replace(outcome, added=_noted(outcome.added, edits)) if edits else outcome
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
             asking = asyncio.ensure_future(_suspend(outcome, approvals, request, choice, turn.own_names))

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo
+from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -82,10 +82,9 @@ def _mapping(value: Any) -> Any:
 
 
 def _zone(text: str) -> str:
-    try:
-        return ZoneInfo(text).key
-    except (KeyError, ValueError, OSError):  # there is none, or a folder of zones
-        raise ValueError("it must be the name of a time zone, such as Europe/Berlin") from None
+    if text not in available_timezones():
+        raise ValueError("it must be the name of a time zone, such as Europe/Berlin")
+    return text
 
 
 Listed = BeforeValidator(_list)  # text with commas, or JSON

@@ -82,10 +82,8 @@ class SmallModel:
                 yield Waiting(f"Waiting for the local model: {self._requests - 1} ahead of this request")
             async with self._serving:
                 usable = () if options.tool_choice == "none" else offered(tools)
-                plain = [  # every token of these is one of few that a small model reads, and reads slowly
-                    replace(item, content=without_time(item.text())) if item.role in (Role.SYSTEM, Role.USER) else item
-                    for item in messages
-                ]
+                # Small models read few tokens, and slowly: without the date and the time.
+                plain = [replace(item, content=without_time(item.text())) for item in messages]
                 async with aclosing(_Request(self, plain, usable, options).deltas()) as deltas:
                     async for delta in deltas:
                         yield delta
