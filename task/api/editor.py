@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from task.api.guard import APPLICATION_SCHEMA, HttpOptions
 from task.api.page import STATIC
-from task.product.applications import MOST_BYTES, ApplicationProperties, Bounds, UnfitProperties
+from task.product.applications import ApplicationProperties, Bounds, UnfitProperties
 
 CHECK = "/editor/check"
 # Frames of the named origins only; it sends to the agent and to DIAL Core, and has no style or script in its text.
@@ -38,10 +38,8 @@ def add_editor(app: FastAPI, options: HttpOptions, bounds: Bounds) -> None:
 
     async def check(request: Request) -> Response:
         """What is wrong: a sentence, and the path to the field (`at`); nothing for good properties."""
-        if len(body := await request.body()) > MOST_BYTES:
-            return JSONResponse({"at": [], "error": f"The properties are larger than {MOST_BYTES:,} bytes."})
         try:
-            bounds.check(ApplicationProperties.read(orjson.loads(body)))
+            bounds.check(ApplicationProperties.read(orjson.loads(await request.body())))
         except orjson.JSONDecodeError:
             return JSONResponse({"at": [], "error": "The properties are not valid JSON."})
         except UnfitProperties as error:
