@@ -185,7 +185,7 @@ async def test_the_files_that_an_application_names_are_in_the_prompt_and_bounded
         assert model.requests[0][0].unsourced, "names of files are text from outside"
         assert prompt.count(stored.url("docs/")) == 1 + CONTEXT_NAMES // CONTEXT_FOLDERS
         assert prompt.endswith("- and 4 others")
-        assert "  - and others, which files_list lists" in prompt
+        assert "  - and others\n" in prompt
         assert f"- {stored.url('a%20b.md')}\n" in prompt
         assert prompt.count("a folder or file that cannot be read now") == 2
         assert {tool["function"]["name"] for tool in model.tools[0]} == READING

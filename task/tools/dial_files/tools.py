@@ -214,7 +214,6 @@ def _also(name: str, description: str, *required: str, **shapes: Any) -> ToolSpe
 
 _PATH = _like(fs.FsReadTool).parameters["properties"]["path"]
 _GLOB = text("Only files whose name or path fits, such as *.md, in all folders below", default="", maxLength=GLOB_CHARS)
-_TAKEN_BACK = text("The file whose last change is taken back; empty: the last change of all", default="")
 _UNDO = "Take back a change that a files_ tool made in this conversation, unless the file was changed since."
 _TOOLS: tuple[tuple[ToolSpec, _Work], ...] = (
     (_like(fs.FsListTool, " With a glob, find files in all folders below.", glob=_GLOB), listed),
@@ -224,7 +223,7 @@ _TOOLS: tuple[tuple[ToolSpec, _Work], ...] = (
     (_like(fs.FsEditTool), partial(change, fs.FsEditTool)),
     (_also("files_move", "Move or rename a file in DIAL.", "path", "new_path", path=_PATH, new_path=_PATH), move),
     (_also("files_delete", "Delete a file in DIAL.", "path", path=_PATH), move),
-    (_also("files_undo", _UNDO, path=_TAKEN_BACK), undo),
+    (_also("files_undo", _UNDO, path=text("The file; empty: what was changed last", default="")), undo),
 )
 
 
@@ -244,11 +243,8 @@ async def folder_tools(files: DialFiles, folders: Sequence[str], key: str) -> tu
             found, more = await user.listing(url, most, recursive=True) if is_folder else ([], False)
         except ToolError as error:
             return f"- a folder or file that cannot be read now: {error}"
-        lines = [f"- {url}", *(f"  - {file.url}" for file in found)]
-        return "\n".join([*lines, *["  - and others, which files_list lists"] * more])
+        return "\n".join([f"- {url}", *(f"  - {file.url}" for file in found), *["  - and others"] * more])
 
-    urls = list(dict.fromkeys(folders))
-    more = [f"- and {len(urls) - CONTEXT_FOLDERS} others"] if len(urls) > CONTEXT_FOLDERS else []
-    del urls[CONTEXT_FOLDERS:]
-    listing = "\n".join([CONTEXT, *await together(map(described, urls)), *more])
-    return [tool for tool in dial_file_tools(files) if tool.effects <= fs.READS], listing
+    urls, others = list(dict.fromkeys(folders))[:CONTEXT_FOLDERS], len(set(folders)) - CONTEXT_FOLDERS
+    lines = [CONTEXT, *await together(map(described, urls)), *[f"- and {others} others"] * (others > 0)]
+    return [tool for tool in dial_file_tools(files) if tool.effects <= fs.READS], "\n".join(lines)
