@@ -67,7 +67,8 @@ class Deployments:
             if not isinstance(models, list) or not isinstance(applications, list):
                 return None
             found = [*models, *applications, *(toolsets or ())]  # older Cores have no toolsets
-        self._kept[place] = known = _names(found)
+        items = [cast("dict[str, Any]", item) for item in found if isinstance(item, dict)]
+        self._kept[place] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
         return known
 
     async def described(self, name: str, caller: Caller, kind: str = "") -> Described | None:
@@ -97,11 +98,6 @@ class Deployments:
                 schema = _plain(await self._core.get(f"/v1/deployments/{quote(name)}/configuration", api_key))
             return Described(name, kind, " ".join(": ".join(texts).split()), taken, mcp, schema)
         return None
-
-
-def _names(items: Sequence[Any]) -> dict[str, str]:
-    found = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
-    return {unquote(str(item.get("id"))): str(item.get("object")) for item in found}
 
 
 def _plain(schema: Any) -> dict[str, Any]:

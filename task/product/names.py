@@ -55,12 +55,14 @@ async def named_tools(
     asked = [deployments.described(name, caller, allowed.get(name, "")) for name in names]
     servers, tools, used = list[ServerSpec](), list[BaseTool](), {*taken, *ALIASES}
     for item in filter(None, await asyncio.gather(*asked)):
-        name, toolset = _model_name(item), item.name if item.kind == "toolset" else ""
+        # With its kind in front and a digest behind, a name that a user chose is not one that an operator's rule means.
+        digest, toolset = sha256(item.name.encode()).hexdigest()[:8], item.name if item.kind == "toolset" else ""
+        name = f"{item.kind}_{item.name.rpartition('/')[2][:20]}_{digest}" if "/" in item.name else item.name
         if item.mcp:
             url = f"{services.endpoint}/v1/{'toolset' if toolset else 'deployments'}/{quote(item.name)}/mcp"
-            servers.append(ServerSpec(name, url, forward_key=True, toolset=toolset, called=item.name))
+            servers.append(ServerSpec(fit(name), url, forward_key=True, toolset=toolset, called=item.name))
             continue
-        name = fit(f"{item.kind}_{name}", digest=True) if name in used else name
+        name = fit(f"{item.kind}_{name}", digest=True) if fit(name) in used else fit(name)
         if (item, name) not in deployments.made:  # a tool keeps its schema
             access = DeploymentAccess(services.session, services.files, deployments.max_bytes)
             deployments.made[item, name] = DeploymentTool(services.endpoint, _spec(item, name), access=access)
@@ -83,11 +85,3 @@ def _spec(item: Described, name: str) -> DeploymentSpec:
         seconds=SECONDS,
         by_name=True,
     )
-
-
-def _model_name(item: Described) -> str:
-    # With its kind in front and a digest behind, a name that a user chose is not one that a rule of the operator means.
-    if "/" not in item.name:
-        return fit(item.name)
-    digest = sha256(item.name.encode()).hexdigest()[:8]
-    return fit(f"{item.kind}_{unquote(item.name.rpartition('/')[2])[:20]}_{digest}")
