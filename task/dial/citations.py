@@ -9,7 +9,8 @@ from aidial_sdk.chat_completion.chunks import ArbitraryChunk, BaseChunk
 from task.conversation.messages import Attachment
 from task.conversation.sources import MARKER, Sources, plain_title
 
-_OURS = re.compile(r'(?<=\])(?:<cit id="c\d{1,4}" data-id="c\d{1,4}"></cit>)+')
+# The agent's own, which are no part of what a model wrote.
+TAGS = re.compile(r'(?<=\])(?:<cit id="c\d{1,4}" data-id="c\d{1,4}"></cit>)+')
 _LONGEST = 6_000  # characters of a line, of code or of what is unsure: they are looked at again with each marker
 _QUOTE = 600
 _ITEM = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
@@ -69,8 +70,3 @@ def _annotation(index: int, number: int, source: Attachment) -> ArbitraryChunk:
     target = {"selector": {"type": "html_tag", "tag": "cit", "id": f"c{number}"}}
     delta = {"custom_fields": {"annotations": [{"index": index, "body": body, "target": target}]}}
     return ArbitraryChunk({"choices": [{"index": 0, "finish_reason": None, "delta": delta}], "usage": None})
-
-
-def without_tags(text: str) -> str:
-    """An answer that comes back, as its model wrote it."""
-    return _OURS.sub("", text)

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from task.approvals.forms import button, buttons
 from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
 from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
-from task.dial.citations import without_tags
+from task.dial.citations import TAGS
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -220,7 +220,7 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
 def _incoming(message: DialMessage, place: int) -> Incoming:
     role, content, custom = _ROLES[message.role], message.content, message.custom_content
     if role is Role.ASSISTANT and isinstance(content, str) and "<cit " in content:
-        content = without_tags(content)
+        content = TAGS.sub("", content)
     if message.model_fields_set == _PLAIN and isinstance(content, str):  # nearly all of a long history
         return Incoming(role, content, unsourced=role is Role.ASSISTANT, place=place)
     if isinstance(content, list):

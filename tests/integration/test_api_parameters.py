@@ -180,3 +180,18 @@ async def test_a_response_that_cannot_be_made_as_asked_is_refused(name: str, val
         assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
         assert api.upstream.requests == []
     assert name in reply.error["message"]
+
+
+async def test_the_header_of_the_zone_counts_at_every_route_of_answers(tmp_path: Path) -> None:
+    async with http_api(then=says("Hi."), tmp_path=tmp_path) as api:
+        for path, body in (
+            ("/v1/chat/completions", {"messages": [said("Hi")]}),
+            ("/v1/responses", {"input": "Hi"}),
+            ("/chat", {"messages": [said("Hi")]}),
+        ):
+            await api.call("POST", path, json=body, headers={"X-Timezone": "Asia/Tokyo"})
+        sent = [request.body["messages"] for request in api.upstream.requests]
+    for messages in sent:
+        assert "in the time zone Asia/Tokyo." in messages[0]["content"]
+        assert messages[-1]["content"].endswith("UTC+0900.]")
+    assert len(sent) == 3

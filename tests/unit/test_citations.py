@@ -7,7 +7,7 @@ import pytest
 from task.agent import FoldedChoice
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
-from task.dial.citations import without_tags
+from task.dial.citations import TAGS as OURS
 from task.llm.scripted import ScriptedModel, says, wants
 from task.output.links import Suspicion
 from task.output.sanitizer import Defanger
@@ -27,7 +27,7 @@ def answered(text: str, size: int, sources: Sources) -> RecordingChoice:
     for start in range(0, len(text), size):
         safe.append_content(text[start : start + size])
     safe.close()
-    assert without_tags(chat.content) == "".join(folded.said), "what comes back is what the model wrote"
+    assert OURS.sub("", chat.content) == "".join(folded.said), "what comes back is what the model wrote"
     return chat
 
 
@@ -115,7 +115,7 @@ def test_tags_end_with_a_paragraph_that_is_too_long_to_be_read_again_for_each() 
     for piece in ("word " * 2000, "[1]", " and [1]", "\n\nNow [1]."):
         folded.append_content(piece)
     assert chat.content.count("<cit ") == 1
-    assert without_tags(chat.content) == "".join(folded.said)
+    assert OURS.sub("", chat.content) == "".join(folded.said)
 
 
 async def test_an_answer_without_tools_that_cites_stays_the_agents_own_when_it_comes_back() -> None:
