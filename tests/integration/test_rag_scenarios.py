@@ -95,7 +95,7 @@ async def test_19_a_table_contains_only_facts_of_the_manual(tmp_path: Path, sett
     turns = [searches(TABLE), says(INVENTED_TABLE), repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
         answer = await asked_about_the_manual(p, TABLE)
-    rows = answer.content.splitlines()
+    rows = answer.text.splitlines()
     assert re.fullmatch(r"\| auto defrost: choose meat \| meat, poultry or fish \[\d\] \|", rows[2])
     assert rows[3] == "| grill | 230 °C (not supported by the document) |"
 
@@ -162,8 +162,8 @@ async def test_two_searches_in_one_answer_number_their_sources_once_and_the_answ
         later = await p.reader.ask("And leave alone?")
     assert sorted(numbers[0]) == ["1", "2"]
     [notice], [leave] = answer.attachments.values(), later.attachments.values()
-    assert notice["title"] == f"[{answer.content[-3]}] notice.txt, line 1"
-    assert leave["title"] == f"[{later.content[-3]}] leave.txt, line 1"
+    assert notice["title"] == f"[{answer.text[-3]}] notice.txt, line 1"
+    assert leave["title"] == f"[{later.text[-3]}] leave.txt, line 1"
     shown = [item["title"] for stage in answer.stages.values() for item in stage.attachments]
     assert {notice["title"], leave["title"]} == set(shown)
 

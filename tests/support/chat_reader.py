@@ -87,6 +87,11 @@ class Answer:
         for item in (item for part in parts if part for item in part.get("annotations") or ()):
             self.annotations[item.get("index", len(self.annotations))] = item
 
+    @property
+    def text(self) -> str:
+        """The content as users read it: Chat 0.x shows nothing for an empty tag."""
+        return re.sub(r"<cit [^<>]*></cit>", "", self.content)
+
     def pills(self, attribute: str = "id") -> list[dict[str, Any]]:
         """The citations that Chat 1.x shows, in the order of the text: an annotation's `body` where an empty tag
         `<cit>` has its id in this attribute, `id` or `data-id`."""
