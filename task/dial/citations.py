@@ -13,6 +13,7 @@ from task.conversation.sources import MARKER, Sources, plain_title
 TAGS = re.compile(r'(?<=\])(?:<cit id="c\d{1,4}" data-id="c\d{1,4}"></cit>)+')
 _LONGEST = 6_000  # characters of a line, of code or of what is unsure: they are looked at again with each marker
 _QUOTE = 600
+_MOST = 10  # tags behind one marker, such as [1-50]
 _ITEM = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
 # A tag must not stand in code, formulas, JSON, addresses and the attributes of other tags. A unit is one of these as a
 # whole, text without any, or a marker; where one is incomplete, the rest of the paragraph is unsure.
@@ -38,7 +39,7 @@ class Citations:
 
     def tagged(self, said: Sequence[str]) -> str:
         """The last piece of what was `said` so far, with tags."""
-        piece, places, start = said[-1], list[tuple[int, str]](), 0
+        piece, shown, done, start = said[-1], "", 0, 0
         if len(self._kept) > _LONGEST:
             return piece
         before, self._read = self._kept + "".join(said[self._read : -1]), len(said)
@@ -47,14 +48,12 @@ class Citations:
             start = unit.end() if unit["end"] else start
             place = unit.end() - len(before)
             if unit["marker"] and place > 0 and not _ADDRESS.search(text, start, unit.start()):
-                places.append((place, self._tags(unit["marker"])))
+                shown, done = shown + piece[done:place] + self._tags(unit["marker"]), place
         self._kept = text[start:]
-        for place, tags in reversed(places):
-            piece = piece[:place] + tags + piece[place:]
-        return piece
+        return shown + piece[done:]
 
     def _tags(self, marker: str) -> str:
-        cited = self._sources.named(marker)
+        cited = self._sources.named(marker)[:_MOST]
         for number, source in cited:
             if number not in self._annotated:
                 self._send(_annotation(len(self._annotated), number, source))

@@ -118,6 +118,13 @@ def test_tags_end_with_a_paragraph_that_is_too_long_to_be_read_again_for_each() 
     assert OURS.sub("", chat.content) == "".join(folded.said)
 
 
+def test_a_marker_of_many_sources_has_ten_tags() -> None:
+    sources = Sources()
+    for number in range(60):
+        sources.citation(sources.number(number), "Page", data="Words.", reference_url=f"https://known.example/{number}")
+    assert answered("All [1-60].", 100, sources).content.count("<cit ") == 10
+
+
 async def test_an_answer_without_tools_that_cites_stays_the_agents_own_when_it_comes_back() -> None:
     found = Attachment("text/markdown", "[1] Guide", "Rinse it.", None, "files/b/guide.pdf")
 
