@@ -21,6 +21,7 @@ from task.cli.options import Config, JsonLines, read_settings
 from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
 from task.conversation.messages import Attachment
+from task.conversation.sources import TAGS
 from task.conversation.state import PENDING_KEY, waits
 from task.core_client.files import DialFiles
 from task.errors import AgentError, InvalidRequest
@@ -201,7 +202,7 @@ class AnswerReader:
                 yield StageClosed(index, name, "failed" if status.lower() == "failed" else "completed")
         if text := delta.get("content"):
             self._text += text
-            yield RunText(text)
+            yield RunText(TAGS.sub("", text))
         if (state := custom.get("state")) is not None:
             self._state = state
             if waits(state):

@@ -9,8 +9,6 @@ from aidial_sdk.chat_completion.chunks import ArbitraryChunk, BaseChunk
 from task.conversation.messages import Attachment
 from task.conversation.sources import MARKER, Sources, plain_title
 
-# The agent's own, which are no part of what a model wrote.
-TAGS = re.compile(r'(?<=\])(?:<cit id="c\d{1,4}" data-id="c\d{1,4}"></cit>)+')
 _LONGEST = 6_000  # characters of a line, of code or of what is unsure: they are looked at again with each marker
 _QUOTE = 600
 _MOST = 10  # tags behind one marker, such as [1-50]

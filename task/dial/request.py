@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from task.approvals.forms import button, buttons
 from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
 from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
-from task.dial.citations import TAGS
+from task.conversation.sources import TAGS
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode

@@ -6,8 +6,8 @@ import pytest
 
 from task.agent import FoldedChoice
 from task.conversation.messages import Attachment, Message, Role
+from task.conversation.sources import TAGS as OURS
 from task.conversation.sources import Sources
-from task.dial.citations import TAGS as OURS
 from task.llm.scripted import ScriptedModel, says, wants
 from task.output.links import Suspicion
 from task.output.sanitizer import Defanger

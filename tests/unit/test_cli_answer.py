@@ -68,6 +68,13 @@ async def test_text_stages_and_attachments_arrive_in_order() -> None:
     ]
 
 
+async def test_the_terminal_shows_no_tags_of_citations() -> None:
+    [text, _] = await events(
+        chunk({"content": 'So [1]<cit id="c1" data-id="c1"></cit>.'}), chunk(finish="stop"), b"[DONE]"
+    )
+    assert text == RunText("So [1].")
+
+
 async def test_an_error_event_ends_the_answer_with_its_display_message() -> None:
     received = await events(
         chunk({"content": "Partly"}),
