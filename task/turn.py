@@ -122,6 +122,8 @@ async def _tools(
     if wanted == "none" and not unanswered(request.messages):  # calls that were approved run all the same
         return [], ""
     own: Sequence[BaseTool] = [*profile.tools, *context_tools(profile.context, context)]
+    if services.mcp.user_sign_ins is not None and request.door != "dial":  # where there is no place to sign in
+        own = [*own, *services.mcp.user_sign_ins.tools()]
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
         own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
     own = own if profile.builtin is None else profile.kept(own)

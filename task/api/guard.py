@@ -35,7 +35,8 @@ SWALLOWED = frozenset({429, 502, 503, 504})  # DIAL Core answers these itself, w
 # Of all that is answered only the page is shown by browsers, and it brings a policy of its own.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _DOORS = {"openai": "dial", "session": "sessions"} | {
-    name: name for name in ("approvals", "chat", "health", "metrics", "ready", "runs", "sessions", "traces", "v1")
+    name: name
+    for name in ("approvals", "chat", "health", "metrics", "ready", "runs", "sessions", "sign-ins", "traces", "v1")
 }
 LEFT = 499  # what proxies note for a client that left before an answer started
 _ALLOWED = "Authorization, Api-Key, Content-Type, Last-Event-ID"

@@ -13,7 +13,7 @@ from task.console.configuration import ConfigurationManager
 from task.console.conversation import OWNER, Conversation, decided, load_state, save_state
 from task.console.error_handler import ErrorHandler
 from task.console.slash.completion import complete
-from task.console.slash.table import find_command
+from task.console.slash.table import find_command, sign_in
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
@@ -22,6 +22,7 @@ from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest
 from task.product.framework import ConsoleProduct, console_product
 from task.runs.request import RunCaller
 from task.runs.runner import Runner
+from task.tools.mcp.mcp_tool import SIGN_IN
 
 WELCOME = "{name} started. Type /help for available commands."
 GOODBYE = "Goodbye."
@@ -268,6 +269,8 @@ class FrameworkController:
             elsewhere = partial(conversation.is_answered, asked)
             answer = decided(self.ui, self.product, asked.card, tool_request, asked.code, elsewhere)
             try:
+                if answer is not None and answer.allowed and asked.tool == f"{SIGN_IN}{asked.arguments.get('server')}":
+                    self.ui.display_system_message(sign_in(self, str(asked.arguments["server"])))
                 if answer is None and self.ui.interactive:
                     conversation.expire(asked)
                 else:

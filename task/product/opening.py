@@ -30,12 +30,13 @@ from task.store.access import StoreAccess, StoreOptions
 from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
-from task.tools.mcp.hub import MCPHub
+from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.offload import Offloader
 from task.tools.workspace.tools import CallerWorkspaces
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
+    from task.tools.mcp.oauth import UserSignIns
 
 
 def check(settings: Settings) -> None:
@@ -98,7 +99,10 @@ def opened(
         store = StoreAccess(StoreOptions(**settings.store_options, redis=redis, fingerprint=fingerprint))
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
-        mcp = MCPHub(parts.mcp_specs(settings), files, redis=redis, sign_in=partial(sign_in, session, endpoint))
+        servers, dialog = parts.mcp_specs(settings), partial(sign_in, session, endpoint)
+        mcp = MCPHub(
+            servers, files, redis=redis, sign_in=dialog, user_sign_ins=_sign_ins(settings, servers, store, seal)
+        )
         claims, chosen = Claims(files), settings.permissions
         times = (chosen.open_minutes * 60, chosen.grant_hours * 3600)
         policy = parts.policy_of(settings)
@@ -117,6 +121,17 @@ def opened(
     )
     profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
+
+
+def _sign_ins(
+    settings: Settings, servers: Sequence[ServerSpec], store: StoreAccess, seal: StateSeal | None
+) -> UserSignIns | None:
+    addresses = {server.name: server.url for server in servers if server.sign_in}
+    if not addresses:
+        return None
+    from task.tools.mcp.oauth import UserSignIns  # its libraries take most of a second
+
+    return UserSignIns(store, (seal or seal_of(settings)).secret, addresses)
 
 
 def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:

@@ -189,6 +189,7 @@ def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
         server.forward_key or toolset is not None,
         server.seconds,
         toolset=quote(toolset or ""),
+        sign_in=server.sign_in,
     )
 
 

@@ -122,16 +122,19 @@ class McpServerSettings(Section):
     hosts: list[str] = Field([])
     tools: list[str] | None = None
     forward_key: bool = False
+    sign_in: bool = False
     seconds: float = Field(default=120, gt=0, le=3600)
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:
         if (self.url is None) == (self.command is None):
             raise ValueError("a server has either a `url` or a `command`: give one of them")
-        of_urls, of_commands = {"token", "headers", "forward_key"}, {"args", "env", "read", "write", "hosts"}
+        of_urls, of_commands = {"token", "headers", "forward_key", "sign_in"}, {"args", "env", "read", "write", "hosts"}
         if wrong := sorted(self.model_fields_set & (of_urls if self.command else of_commands)):
             kind = "command" if self.command else "url"
             raise ValueError(f"`{wrong[0]}` does not go with a `{kind}`: remove it")
+        if self.sign_in and (self.token or self.forward_key or (self.url or "").startswith("toolset:")):
+            raise ValueError("`sign_in` goes with a `url` that is no toolset, without `token` and `forward_key`")
         return self
 
 

@@ -1,4 +1,4 @@
-"""API keys, stored as hashes; keys of requests and saved prompts, each with an owner; the buckets of rate limits."""
+"""API keys, stored as hashes; of requests, prompts and sign-ins, each with an owner; the buckets of rate limits."""
 
 import secrets
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _TAKE = (
 )
 _OF_SQLITE = {"greatest": "MAX", "source": "WHERE true"}
 _OF_SERVER = {"greatest": "GREATEST", "source": "FROM set_config('synchronous_commit', 'off', true)"}
-_keys, _prompts, _requests = tables.keys, tables.prompts, tables.request_keys
+_keys, _prompts, _requests, _sign_ins = tables.keys, tables.prompts, tables.request_keys, tables.sign_ins
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,35 @@ class Prompts:
         """Raises: NotFound: the owner has no such prompt."""
         if not await self.database.execute(delete(_prompts).where(_prompts.c.owner == owner, _prompts.c.name == name)):
             raise NotFound(f"there is no prompt {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSignIns:
+    """What users' sign-ins at servers have left, sealed by those who keep it here."""
+
+    database: Database
+
+    async def get(self, owner: str, server: str) -> str | None:
+        mine = (_sign_ins.c.owner == owner, _sign_ins.c.server == server)
+        row = await self.database.first(select(_sign_ins.c.data).where(*mine))
+        return row.data if row is not None else None
+
+    async def put(self, owner: str, server: str, data: str, before: str | None) -> bool:
+        """Store the data in place of those `before`; False where something else is stored."""
+        row = {"owner": owner, "server": server, "data": data}
+        mine = (_sign_ins.c.owner == owner, _sign_ins.c.server == server, _sign_ins.c.data == before)
+
+        def work(connection: Connection) -> bool:
+            if before is None:
+                return insert_new(connection, _sign_ins, row)
+            return bool(connection.execute(update(_sign_ins).where(*mine).values(data=data)).rowcount)
+
+        return await self.database.write(work)
+
+    async def delete(self, owner: str, server: str) -> bool:
+        """Whether there was something to delete."""
+        mine = (_sign_ins.c.owner == owner, _sign_ins.c.server == server)
+        return bool(await self.database.execute(delete(_sign_ins).where(*mine)))
 
 
 @dataclass(frozen=True, slots=True)

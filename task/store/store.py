@@ -15,7 +15,7 @@ from task.store import tables
 from task.store.access import StoreOptions
 from task.store.approvals import StoredApprovals, StoredGrants
 from task.store.database import Database, open_database
-from task.store.keys import Keys, Prompts, StoredBuckets
+from task.store.keys import Keys, Prompts, StoredBuckets, StoredSignIns
 from task.store.processes import BEAT_SECONDS, Processes
 from task.store.runs import Runs
 from task.store.schema import migrate
@@ -44,6 +44,7 @@ class Store:
     keys: Keys
     limits: RateLimits
     prompts: Prompts
+    sign_ins: StoredSignIns
     database: Database
     writer: Writer
     processes: Processes
@@ -150,6 +151,7 @@ async def open_store(options: StoreOptions) -> Store:
         Keys(database, now),
         RateLimits(take, options.redis),
         Prompts(database),
+        StoredSignIns(database),
         database,
         writer,
         processes,

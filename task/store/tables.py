@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
-HEAD = "0013"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
+HEAD = "0014"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
 metadata = MetaData()
 
 ID = String(40)
@@ -176,6 +176,9 @@ processes = _table(
     _optional(WORD, "tables_version"),
     _optional(String(32), "secret"),
 )
+
+# The tokens of users at MCP servers, sealed: without the installation's secret nothing in them can be read.
+sign_ins = _table("sign_ins", _key("owner", OWNER), _key("server", OWNER), _required(Text, "data"))
 
 # Of a rate limit the time at which its bucket is full again, of a chore the time from which it is due.
 counters = _table("counters", _key("name", OWNER), _required(Double, "ready_at"))

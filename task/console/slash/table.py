@@ -13,6 +13,7 @@ import orjson
 
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, local_path, unquoted
+from task.console.sign_in import sign_in as signed_in
 from task.console.terminal.rendering import one_line
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
@@ -293,6 +294,21 @@ def _local_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
+def sign_in(console: FrameworkController, server: str) -> str:
+    if (known := console.product.services.mcp.user_sign_ins) is None:
+        raise InvalidRequest("There is no server to sign in to.")
+    if not server:
+        return "Servers to sign in to: " + ", ".join(known.servers)
+    return run_blocking(signed_in, known, console.caller.owner, server, console.ui.display_system_message)
+
+
+def sign_out(console: FrameworkController, server: str) -> str:
+    known = console.product.services.mcp.user_sign_ins
+    if known is None or not run_blocking(known.forget, console.caller.owner, server):
+        raise InvalidRequest(f"You are not signed in to {server!r}.")
+    return f"The tokens of {server} are deleted."
+
+
 def list_tools(console: FrameworkController, argument: str) -> str:
     return run_blocking(_described_tools, console.product, console.caller)
 
@@ -338,6 +354,8 @@ _ALL = (
     SlashCommand("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
     SlashCommand("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
     SlashCommand("/tools", "List the tools, and what is missing and why.", list_tools, during_turn=True),
+    SlashCommand("/sign-in [server]", "Sign in to an MCP server in the browser.", sign_in),
+    SlashCommand("/sign-out <server>", "Delete your tokens of an MCP server.", sign_out),
     SlashCommand("/model [name]", "Show the models of the provider, or switch to one.", choose_model),
     SlashCommand("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
     SlashCommand("/save [--overwrite] <path>", _SAVED, save, during_turn=True),

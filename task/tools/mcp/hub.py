@@ -10,23 +10,27 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from cachetools import TTLCache
 from pydantic import TypeAdapter
 
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, Result, SignIn, channel_of, no_access
-from task.errors import new_reference
+from task.errors import AgentError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
-from task.tools.mcp.mcp_tool import MCPTool, Open
+from task.tools.mcp.mcp_tool import TO_SIGN_IN, MCPTool, Open
 from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, MCPToolModel, fit, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
+
+if TYPE_CHECKING:
+    from task.tools.mcp.oauth import UserSignIns
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +52,7 @@ class ServerSpec:
 
     With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
     the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
-    those that a rule is about.
+    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`.
     """
 
     name: str
@@ -61,6 +65,7 @@ class ServerSpec:
     program: LocalProgram | None = None
     toolset: str = ""
     called: str = ""
+    sign_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ class MCPHub:
     """The servers and their lists of tools; one for the whole process, in one event loop.
 
     A list is `fresh_seconds` old at most, or is read again in the background; a request waits `patience` seconds for a
-    list that is missing. `redis` has the lists of other processes. `sign_in` opens DIAL's dialog for toolsets.
+    list that is missing. `redis` has the lists of other processes. `sign_in` opens DIAL's dialog for toolsets,
+    `user_sign_ins` has the tokens of users at other servers.
     """
 
     def __init__(
@@ -105,9 +111,10 @@ class MCPHub:
         patience: float = PATIENCE,
         redis: RedisStore | None = None,
         sign_in: Open | None = None,
+        user_sign_ins: UserSignIns | None = None,
     ) -> None:
         self.files = files
-        self.sign_in = sign_in
+        self.sign_in, self.user_sign_ins = sign_in, user_sign_ins
         self.clock = clock
         self.fresh_seconds = fresh_seconds
         self.patience = patience
@@ -128,7 +135,7 @@ class MCPHub:
         Without a caller, servers that need the caller's own key are left out. With a `choice`, the user may be asked
         there to sign in to toolsets.
         """
-        servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
+        servers = [server for server in self._servers if caller is not None or not server.of_users]
         for spec in named:
             self._named[spec.url] = server = self._named.pop(spec.url, None) or _Server(self, spec)
             servers.append(server)
@@ -204,10 +211,34 @@ class _Server:
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
         )
         self._catalogues: OrderedDict[str, _Catalogue] = OrderedDict()
+        self.of_users = spec.forward_key or spec.sign_in
+
+    async def identity(self, caller: Caller | None) -> CallIdentity:
+        """What is sent of the caller. Raises: MCPFailure: the user has to sign in."""
+        identity, sign_ins = await identity_of(caller, forward_key=self.spec.forward_key), self._hub.user_sign_ins
+        if not self.spec.sign_in or caller is None or sign_ins is None:
+            return identity
+        owner, name = await caller.principal(), self.spec.name
+        try:
+            token = await sign_ins.token(owner, name)
+        except AgentError as error:
+            raise MCPFailure(Fault.UNAVAILABLE, name, str(error)) from error
+        if token is None:
+            raise await self.rejected(caller)
+        return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True)
+
+    async def rejected(self, caller: Caller | None) -> MCPFailure:
+        """Forget a token that the server does not accept: the user has to sign in again."""
+        if caller is not None and self._hub.user_sign_ins is not None:
+            await self._hub.user_sign_ins.forget(await caller.principal(), self.spec.name)
+        return MCPFailure(Fault.CREDENTIAL, self.spec.name, TO_SIGN_IN.format(self.spec.name), 401)
 
     async def ready(self, caller: Caller | None) -> _Catalogue:
         """The list for this caller, or why there is none."""
-        identity = await identity_of(caller, forward_key=self.spec.forward_key)
+        try:
+            identity = await self.identity(caller)
+        except MCPFailure as failure:
+            return _Catalogue(self._hub, self.spec.name, failure)
         key = sha256(identity.partition.encode()).hexdigest()
         catalogue = self._catalogues.setdefault(key, _Catalogue(self._hub, self.spec.name))
         self._catalogues.move_to_end(key)
@@ -215,9 +246,11 @@ class _Server:
             _, oldest = self._catalogues.popitem(last=False)
             await oldest.close()
         await sdk_loaded()  # its import must not count as time of the server
-        doubted = self._client.failure is not None and not self.spec.forward_key
+        doubted = self._client.failure is not None and not self.of_users
         suspected = doubted or catalogue.failure is not None
         await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
+        if self.spec.sign_in and catalogue.failure is not None and catalogue.failure.status == 401:
+            catalogue.failure = await self.rejected(caller)
         return catalogue
 
     def tools(self, catalogue: _Catalogue, taken: set[str]) -> Iterator[BaseTool]:
@@ -238,6 +271,8 @@ class _Server:
                 toolset=spec.toolset,
                 sign_in=self._hub.sign_in,
                 called=spec.called,
+                identify=self.identity,
+                rejected=self.rejected if self.spec.sign_in else None,
             )
 
     async def close(self) -> None:
@@ -272,9 +307,9 @@ class _Server:
 class _Catalogue:
     """The last good list of a server's tools, and the server's current failure, if any."""
 
-    def __init__(self, hub: MCPHub, server: str) -> None:
+    def __init__(self, hub: MCPHub, server: str, failure: MCPFailure | None = None) -> None:
         self.tools: list[MCPToolModel] | None = None
-        self.failure: MCPFailure | None = None
+        self.failure = failure
         self._hub, self._server = hub, server
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None

@@ -28,6 +28,12 @@ MAX_SOURCES = 50
 MAX_SUMMARY_CHARS = 600
 _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
+SIGN_IN = "sign_in_"  # before the name of a server: the tool that asks the user to sign in to it
+TO_SIGN_IN = (
+    f"{{0}} needs the user to sign in. Call {SIGN_IN}{{0}} if you have that tool; else tell the user that it "
+    "works on the agent's web page and in its console only."
+)
+Identify = Callable[[Caller | None], Awaitable[CallIdentity]]
 Open = Callable[[Caller, Sequence[SignIn]], Awaitable[Mapping[SignIn, Result]]]  # DIAL's dialog for these sign-ins
 
 
@@ -37,7 +43,7 @@ class MCPTool(BaseTool):
     `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of
     results; `forward_key` sends the caller's own key and headers to the server. `sign_in` opens DIAL's dialog where the
     server, Core's `toolset`, or a service behind it asks the user to sign in. `called` is its name in DIAL where it
-    may call others.
+    may call others. `identify` says what is sent of the caller instead, `rejected` what to do when that is refused.
     """
 
     def __init__(
@@ -51,6 +57,8 @@ class MCPTool(BaseTool):
         toolset: str = "",
         sign_in: Open | None = None,
         called: str = "",
+        identify: Identify | None = None,
+        rejected: Callable[[Caller | None], Awaitable[MCPFailure]] | None = None,
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
@@ -68,6 +76,8 @@ class MCPTool(BaseTool):
         self._forward_key = forward_key
         self._toolset, self._sign_in = toolset, sign_in
         self._called, self.by_name = called, bool(called)
+        self._rejected = rejected
+        self._identify = identify or partial(identity_of, forward_key=forward_key)
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
@@ -77,7 +87,7 @@ class MCPTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
         to = calling(caller, self._called) if caller is not None and self._called else caller
-        identity = await identity_of(to, forward_key=self._forward_key)
+        identity = await self._identify(to)
         call = partial(
             self.client.call,
             self.mcp_tool_model.name,
@@ -96,7 +106,7 @@ class MCPTool(BaseTool):
             if needed:
                 raise ToolError(no_access(got, name))
         if isinstance(result, MCPFailure):
-            raise result
+            raise await self._rejected(caller) if result.status == 401 and self._rejected is not None else result
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
         found, citations = _numbered(result, tool_call_params.sources)

@@ -100,6 +100,11 @@ export const cancelRun = (id) => call("POST", `runs/${part(id)}/cancel`);
 /** The questions of a session, or of one of its runs, with those that are answered. */
 export const decisions = (sessionId, runId) => json("GET", `approvals${query({ session_id: sessionId, run_id: runId, waiting: false })}`);
 export const decide = (id, body) => json("POST", `approvals/${part(id)}`, { body });
+/** The address at which the user signs in, and what the server sent back to the page. */
+export const startSignIn = (server) => json("POST", `sign-ins/${part(server)}`, { body: { redirect: `${location.origin}${location.pathname}` } });
+export const finishSignIn = (body) => json("POST", "sign-ins", { body });
+/** Between the tabs: the server at which the user has signed in. */
+export const signIns = new BroadcastChannel("sign-ins");
 /** A page of traces; those of titles only where their door is asked for. */
 export const traces = (given) => json("GET", `traces${query({ limit: 50, except_door: given.door ? null : "title", ...given })}`);
 export const ratings = (given) => json("GET", `traces/ratings${query(given)}`);

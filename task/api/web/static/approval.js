@@ -84,7 +84,34 @@ export class ApprovalCard {
     this.enable(this.ready);
   }
 
+  /** The server that this card is about, if it asks the user to sign in. */
+  get server() {
+    const { tool, arguments: { server } } = this.approval;
+    return tool === `sign_in_${server}` ? server : null;
+  }
+
+  async signIn() {
+    const tab = open("", "_blank"); // in the click: afterwards browsers take it for an advertisement
+    try {
+      const { url } = await api.startSignIn(this.server);
+      api.signIns.addEventListener("message", ({ data }) => { if (data === this.server && this.isOpen) this.send({ decision: "approve" }); });
+      tab.opener = null;
+      tab.location = url;
+    } catch (error) {
+      tab?.close();
+      this.fail(error.message);
+    }
+  }
+
   offer() {
+    if (this.server) {
+      this.show(
+        button("primary", t("Sign in to {server}", { server: this.server }), () => this.signIn()),
+        button("quiet", t("I have signed in"), (event) => this.approve(event, { decision: "approve" })),
+        button("quiet deny", t("Deny…"), () => this.refuse()),
+      );
+      return;
+    }
     this.show(
       button("primary", t("Approve"), (event) => this.approve(event, { decision: "approve" })),
       this.approval.card.grant_description ? button("quiet", t("Always in this conversation"), (event) => this.approve(event, { decision: "always" })) : "",

@@ -211,6 +211,20 @@ function showBanner() {
   banner.hidden = composer.model.value !== DEMO;
 }
 
+/** The server at which the user has signed in sends him back here, in a tab of its own. */
+async function finishSignIn() {
+  const back = new URLSearchParams(location.search);
+  if (!back.has("state")) return;
+  history.replaceState(null, "", location.pathname); // the code is a secret, for one use
+  try {
+    const { server } = await api.finishSignIn({ state: back.get("state"), code: back.get("code") ?? "", iss: back.get("iss") });
+    api.signIns.postMessage(server);
+    composer.fail(t("You are signed in to {server}. You can close this tab.", { server }));
+  } catch (error) {
+    composer.fail(error.message);
+  }
+}
+
 api.onMissingKey(askKey);
 composer.model.addEventListener("change", showBanner);
 showTheme();
@@ -219,6 +233,7 @@ document.addEventListener("keydown", pressed);
 for (const type of ["dragenter", "dragover", "dragleave", "drop"]) main.addEventListener(type, dragging);
 document.querySelector(".skip").textContent = t("Skip to the conversation");
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); conversation.element.focus(); });
+await finishSignIn();
 await Promise.allSettled([route(), sidebar.load().then(retitle), loadChoices()]);
 followOthers(async (changed) => {
   if (changed) await sidebar.load();

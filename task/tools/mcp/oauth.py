@@ -1,0 +1,298 @@
+"""Sign users in to MCP servers outside DIAL Core, by OAuth as the servers describe it, and keep the tokens sealed.
+
+Sources: the MCP specification, Authorization; RFC 6749, 7591, 7636, 8414, 8707, 9207, 9728.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any, cast
+from urllib.parse import urlencode, urlsplit
+
+import httpx2
+from cryptography.fernet import Fernet, InvalidToken
+from mcp.client.auth import OAuthFlowError, PKCEParameters, utils
+from mcp.client.auth.oauth2 import OAuthContext, check_registration_usable
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from task.errors import InvalidRequest, ToolError
+from task.llm.transport import no_cookies
+from task.permissions.taint import Origin
+from task.store.access import StoreAccess
+from task.tools.base import BaseTool, ToolSpec, object_schema
+from task.tools.mcp.mcp_tool import SIGN_IN
+from task.tools.models import Effect, ToolCallParams
+
+logger = logging.getLogger(__name__)
+
+FLOW_SECONDS = 600.0  # that the user has for signing in
+EARLY_SECONDS = 30.0  # before its end a token is refreshed
+MAX_BYTES = 2**18  # of metadata, of a registration, of tokens
+SECONDS = 10.0  # for each request, and for a refresh by another process
+PAUSE_SECONDS = 0.1
+_PUBLIC = ip_network("2000::/3")
+NOT_YOURS = "This sign-in is not one of yours, or it took longer than ten minutes. Start it again."
+FAILED = "{} could not sign you in: {}. Try again, or tell an operator."
+
+
+class _Kept(BaseModel):
+    """What is kept of one user at one server; `state` and `verifier` while the user signs in, until `until`."""
+
+    client: OAuthClientInformationFull
+    metadata: OAuthMetadata
+    resource: str
+    redirect: str
+    state: str = ""
+    verifier: str = ""
+    until: float = 0.0
+    tokens: OAuthToken | None = None
+    expires: float | None = None
+
+
+class _PublicHosts(httpx2.AsyncHTTPTransport):
+    """Reaches public addresses by HTTPS, and the host of the operator's own server; answers have at most 256 KiB."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__(trust_env=False)
+        self._own = own
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        host = request.url.host
+        if host != self._own:
+            found = await asyncio.get_running_loop().getaddrinfo(host, 443)
+            address = ip_address(found[0][4][0])
+            # Of IPv6 what a user can reach directly; translated and tunnelled addresses may lead inside.
+            inside = isinstance(address, IPv6Address) and (
+                address not in _PUBLIC or address.sixtofour or address.teredo
+            )
+            if request.url.scheme != "https" or not address.is_global or address.is_multicast or inside:
+                raise OAuthFlowError("its metadata lead to an address that is not a public one with https")
+            # To the address that was checked: the name could lead elsewhere when it is looked up again.
+            request.extensions = {**request.extensions, "sni_hostname": host}
+            request.url = request.url.copy_with(host=str(address))  # the header `Host` is set already
+        response = await super().handle_async_request(request)
+        content = b""
+        try:
+            async for piece in response.aiter_raw():
+                content += piece
+                if len(content) > MAX_BYTES:
+                    raise OAuthFlowError("an answer of it is too long")
+        finally:
+            await response.aclose()
+        # Without its encoding: what is compressed can be long again.
+        kept = {name: response.headers[name] for name in ("www-authenticate",) if name in response.headers}
+        return httpx2.Response(response.status_code, headers=kept, content=content, request=request)
+
+
+@dataclass(frozen=True, slots=True)
+class UserSignIns:
+    """The sign-ins of users at the `servers`, addresses by names; `secret` seals what the store keeps."""
+
+    store: StoreAccess
+    secret: bytes
+    servers: Mapping[str, str]
+
+    def tools(self) -> list[BaseTool]:
+        """The tools that ask users to sign in, for doors that have a place where they do it."""
+        return [SignInTool(server, self) for server in self.servers]
+
+    async def start(self, owner: str, server: str, redirect: str) -> str:
+        """The address at which the user signs in, which leads to `redirect` afterwards.
+
+        Raises:
+            InvalidRequest: there is no such server, or it cannot sign users in.
+        """
+        async with self._asking(server) as http:
+            metadata, resource, scope = await _discovered(http, self.servers[server])
+            asked = OAuthClientMetadata(
+                redirect_uris=[AnyUrl(redirect)],
+                client_name="DIAL general purpose agent",
+                scope=scope,
+                token_endpoint_auth_method="none",  # noqa: S106 - the name of a method
+            )
+            registration = utils.create_client_registration_request(metadata, asked, str(metadata.issuer))
+            client = await utils.handle_registration_response(await http.send(registration))
+            check_registration_usable(client)
+        pkce, state = PKCEParameters.generate(), secrets.token_urlsafe(32)
+        kept = _Kept(client=client, metadata=metadata, resource=resource, redirect=redirect)
+        kept.state, kept.verifier, kept.until = state, pkce.code_verifier, self.store.now() + FLOW_SECONDS
+        _, before = await self._read(owner, server)
+        await self._write(owner, server, kept, before)
+        parameters = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirect,
+            "state": state,
+            "code_challenge": pkce.code_challenge,
+            "code_challenge_method": "S256",
+            "resource": resource,
+            **({"scope": scope} if scope else {}),
+        }
+        page = str(metadata.authorization_endpoint)
+        return f"{page}{'&' if '?' in page else '?'}{urlencode(parameters)}"
+
+    async def finish(self, owner: str, state: str, code: str, issuer: str | None = None) -> str:
+        """The server at which the user has signed in, with the `code` that it gave.
+
+        Raises:
+            InvalidRequest: the `state` is not of a sign-in of this owner, the `issuer` another, or the server refuses.
+        """
+        for server in self.servers:
+            kept, sealed = await self._read(owner, server)
+            if kept is None or not kept.state or not hmac.compare_digest(kept.state.encode(), state.encode()):
+                continue
+            # Once: neither a second answer nor a failed one may use this sign-in again.
+            used = kept.model_copy(update={"state": "", "verifier": ""})
+            sealed = await self._write(owner, server, used, sealed)
+            if sealed is None or kept.until < self.store.now():
+                break
+            async with self._asking(server) as http:
+                utils.validate_authorization_response_iss(issuer, kept.metadata)
+                if not code:
+                    raise OAuthFlowError("the sign-in was refused")
+                proof = {"code": code, "redirect_uri": kept.redirect, "code_verifier": kept.verifier}
+                await self._granted(http, used, {"grant_type": "authorization_code", **proof})
+            await self._write(owner, server, used, sealed)
+            return server
+        raise InvalidRequest(NOT_YOURS)
+
+    async def token(self, owner: str, server: str) -> str | None:
+        """A token that is valid for a while; None: the user has to sign in. One process refreshes it, others wait."""
+        store = await self.store.get()
+        lease = sha256(f"{owner}\n{server}".encode()).hexdigest()
+        for _ in range(round(2 * SECONDS / PAUSE_SECONDS)):
+            kept, sealed = await self._read(owner, server)
+            if kept is None or kept.tokens is None:
+                return None
+            if kept.expires is None or kept.expires > self.store.now() + EARLY_SECONDS:
+                return kept.tokens.access_token
+            if not await store.processes.first_to(f"token {lease}", 2 * SECONDS):
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            refresh, kept.tokens = kept.tokens.refresh_token, None
+            try:
+                if refresh:
+                    async with self._asking(server) as http:
+                        await self._granted(http, kept, {"grant_type": "refresh_token", "refresh_token": refresh})
+            except InvalidRequest as error:
+                logger.warning("a token of %s was not refreshed", server)
+                if isinstance(error.__cause__, httpx2.HTTPError | OSError):
+                    raise
+            await self._write(owner, server, kept, sealed)
+        return None
+
+    async def forget(self, owner: str, server: str) -> bool:
+        """Delete what is kept; False where there is nothing."""
+        return await (await self.store.get()).sign_ins.delete(owner, server)
+
+    @asynccontextmanager
+    async def _asking(self, server: str) -> AsyncGenerator[httpx2.AsyncClient]:
+        if server not in self.servers:
+            raise InvalidRequest(f"there is no server {server!r} to sign in to")
+        transport = _PublicHosts(urlsplit(self.servers[server]).hostname or "")
+        try:
+            async with (
+                asyncio.timeout(2 * SECONDS),
+                httpx2.AsyncClient(
+                    transport=transport, timeout=SECONDS, cookies=no_cookies(), headers={"Accept-Encoding": "identity"}
+                ) as http,
+            ):
+                yield http
+        except OAuthFlowError as error:  # the SDK's have what the server wrote, which may be a secret
+            why = str(error) if type(error) is OAuthFlowError else "it refused the agent"
+            raise InvalidRequest(FAILED.format(server, why)) from error
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            raise InvalidRequest(FAILED.format(server, f"no usable answer, {type(error).__name__}")) from error
+
+    async def _granted(self, http: httpx2.AsyncClient, kept: _Kept, grant: dict[str, str]) -> None:
+        context = OAuthContext("", *cast("Any", (None,) * 4), client_info=kept.client)
+        data = {**grant, "client_id": kept.client.client_id, "resource": kept.resource}
+        data, headers = context.prepare_token_auth(data, {})
+        response = await http.post(str(kept.metadata.token_endpoint), data=data, headers=headers)
+        if response.status_code not in (200, 201):
+            raise OAuthFlowError(f"it answered status {response.status_code} in place of a token")
+        tokens = OAuthToken.model_validate_json(response.content)
+        tokens.refresh_token = tokens.refresh_token or grant.get("refresh_token")
+        kept.tokens = tokens
+        kept.expires = self.store.now() + tokens.expires_in if tokens.expires_in is not None else None
+
+    def _seal(self, owner: str, server: str) -> Fernet:
+        key = hmac.new(self.secret, f"dial-agent: tokens\n{owner}\n{server}".encode(), sha256).digest()
+        return Fernet(base64.urlsafe_b64encode(key))
+
+    async def _read(self, owner: str, server: str) -> tuple[_Kept | None, str | None]:
+        """What is kept, None also where another secret has sealed it, and how it is stored."""
+        sealed = await (await self.store.get()).sign_ins.get(owner, server)
+        if sealed is None:
+            return None, None
+        try:
+            return _Kept.model_validate_json(self._seal(owner, server).decrypt(sealed)), sealed
+        except (InvalidToken, ValidationError):
+            logger.warning("a sign-in at %s cannot be read with this secret; the user has to sign in again", server)
+            return None, sealed
+
+    async def _write(self, owner: str, server: str, kept: _Kept, before: str | None) -> str | None:
+        """How it is stored now; None where it has changed since `before`."""
+        sealed = self._seal(owner, server).encrypt(kept.model_dump_json(exclude_none=True).encode()).decode()
+        done = await (await self.store.get()).sign_ins.put(owner, server, sealed, before)
+        return sealed if done else None
+
+
+async def _discovered(http: httpx2.AsyncClient, url: str) -> tuple[OAuthMetadata, str, str | None]:
+    """What the server says of its authorization server, of itself as a resource, and of scopes."""
+    protected, own = None, resource_url_from_server_url(url)
+    challenge = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    named = utils.extract_resource_metadata_from_www_auth(challenge)
+    for address in utils.build_protected_resource_metadata_discovery_urls(named, url):
+        answer = await http.send(utils.create_oauth_metadata_request(address))
+        if (protected := await utils.handle_protected_resource_response(answer)) is not None:
+            break
+    resource = str(protected.resource) if protected is not None else own
+    if not check_resource_allowed(requested_resource=own, configured_resource=resource):
+        raise OAuthFlowError("its metadata are those of another server")
+    issuer = str(protected.authorization_servers[0]) if protected is not None else None
+    for address in utils.build_oauth_authorization_server_metadata_discovery_urls(issuer, url):
+        answer = await http.send(utils.create_oauth_metadata_request(address))
+        _, found = await utils.handle_auth_metadata_response(answer)
+        if found is None:
+            continue
+        if not utils.issuers_match(str(found.issuer), issuer or "{0.scheme}://{0.netloc}".format(urlsplit(url))):
+            raise OAuthFlowError("its metadata name another issuer")
+        page = found.authorization_endpoint  # which the user's browser opens
+        if page.scheme != "https" and page.host != urlsplit(url).hostname:
+            raise OAuthFlowError("its page is not one with https")
+        if "S256" not in (found.code_challenge_methods_supported or ()):
+            raise OAuthFlowError("it does not support PKCE")
+        scope = utils.get_client_metadata_scopes(
+            utils.extract_scope_from_www_auth(challenge), protected, found, ["authorization_code", "refresh_token"]
+        )
+        return found, resource, scope
+    raise OAuthFlowError("it does not describe how to sign in")
+
+
+class SignInTool(BaseTool):
+    """Asks the user to sign in to a server outside Core: its call waits for the user, who signs in and approves it."""
+
+    def __init__(self, server: str, sign_ins: UserSignIns) -> None:
+        self._server, self._sign_ins = server, sign_ins
+        described = f"Ask the user to sign in to {server}. Call it if tools of {server} are missing or refuse access."
+        parameters = object_schema("server", server={"type": "string", "enum": [server]})
+        # No rule of the product's allows what executes, so that the user is asked.
+        self.spec = ToolSpec(f"{SIGN_IN}{server}", described, parameters, frozenset({Effect.EXECUTE}), Origin.OWN)
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str:
+        owner = await tool_call_params.known_caller.principal()
+        if await self._sign_ins.token(owner, self._server) is None:
+            raise ToolError(f"The user has not signed in to {self._server}. Tell the user, and answer without it.")
+        return f"The user is signed in to {self._server}. Its tools can be called now, or in the next turn."
