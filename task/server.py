@@ -79,12 +79,9 @@ def create_app(
     metrics = metrics or metrics_of(settings)
     application = GeneralPurposeAgentApplication(settings=settings, metrics=metrics)
     services, profile = application.opened
-    http: dict[str, Any] = {
-        **settings.http.model_dump(),
-        "transcription": settings.http.transcription or "",
-        "editor_core": settings.http.editor_core or settings.dial_endpoint,
-    }
-    key = settings.dial_api_key
+    http, key = settings.http.model_dump(), settings.dial_api_key
+    http |= {"transcription": settings.http.transcription or ""}
+    http |= {"editor_core": settings.http.editor_core or settings.dial_endpoint}
     options = HttpOptions(
         **http,
         core_key=key.get_secret_value() if key else "",
@@ -107,12 +104,6 @@ def create_app(
     app.router.route_class = DialRoute
     app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
-
-    async def application_schema() -> Response:
-        own = [tool.name for tool in profile.tools if profile.rules.policy.offers(tool.name)]
-        return JSONResponse(services.applications.bounds.schema(own))
-
-    app.add_api_route(APPLICATION_SCHEMA, application_schema, methods=["GET"])
     _add_routes(app, services, profile, shared, metrics)
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
     return api.guarded(app)
@@ -121,7 +112,12 @@ def create_app(
 def _add_routes(
     app: FastAPI, services: Services, profile: Profile, shared: SharedPort | None, metrics: PrometheusMetrics | None
 ) -> None:
+    async def application_schema() -> Response:
+        own = [tool.name for tool in profile.tools if profile.rules.policy.offers(tool.name)]
+        return JSONResponse(services.applications.bounds.schema(own))
+
     health = Health(services, profile)
+    app.add_api_route(APPLICATION_SCHEMA, application_schema, methods=["GET"])
 
     async def alive() -> Response:
         return Response()

@@ -1,4 +1,4 @@
-"""Sign-ins at MCP servers outside DIAL Core: where they stand, begun, finished and taken back."""
+"""Sign-ins at MCP servers outside DIAL Core: how they are started, finished and taken back."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

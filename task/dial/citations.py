@@ -25,7 +25,7 @@ _UNIT = re.compile(
     rf"|(?:.|\n(?![ \t\r]*+\n|[ \t>]*+(?:{_ITEM}[ \t]*+)*+(?:```|~~~|\$\$)))++",
     re.MULTILINE,
 )
-_ADDRESS = re.compile(r"(?:://|www\.)\S*+\Z")
+_LONGEST_ADDRESS = 2_000  # characters
 
 
 class Citations:
@@ -45,7 +45,7 @@ class Citations:
         for unit in _UNIT.finditer(text):
             start = unit.end() if unit["end"] else start
             place = unit.end() - len(before)
-            if unit["marker"] and place > 0 and not _ADDRESS.search(text, start, unit.start()):
+            if unit["marker"] and place > 0 and not _is_in_address(text[start : unit.start()][-_LONGEST_ADDRESS:]):
                 shown, done = shown + piece[done:place] + self._tags(unit["marker"]), place
         self._kept = text[start:]
         return shown + piece[done:]
@@ -57,6 +57,11 @@ class Citations:
                 self._send(_annotation(len(self._annotated), number, source))
                 self._annotated.append(number)
         return "".join(f'<cit id="c{number}" data-id="c{number}"></cit>' for number, _ in cited)
+
+
+def _is_in_address(text: str) -> bool:
+    word = "" if text[-1:].isspace() else "".join(text.rsplit(maxsplit=1)[-1:])
+    return "://" in word or "www." in word
 
 
 def _annotation(index: int, number: int, source: Attachment) -> ArbitraryChunk:

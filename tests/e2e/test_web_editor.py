@@ -62,7 +62,7 @@ async def test_an_application_is_edited_in_chat_and_saved_to_core(tmp_path: Path
 
 
 @pytest.mark.fault("editor: properties that do not fit")
-@pytest.mark.fault("editor: an application that was changed elsewhere meanwhile")
+@pytest.mark.fault("editor: an application that was changed elsewhere")
 @pytest.mark.fault("editor: a key that expires while the user writes")
 async def test_what_is_refused_stands_at_its_field_and_nothing_written_is_lost(tmp_path: Path) -> None:
     async with editing(tmp_path, {"context": ["files/public/report/"]}) as e:

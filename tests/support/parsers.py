@@ -373,6 +373,7 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "task/documents/tables.py": (READER, "csv"),
     "task/documents/text.py": (READER, "text, bytes, encoding, encoding of html"),
     "task/llm/failures.py": ("one header of a response", "dates"),
+    "task/local/core/deployments.py": (OWN, ""),
     "task/local/core/images.py": (OWN, ""),
     "task/permissions/arguments.py": ("only written", ""),
     "task/permissions/programs.py": (OWN, ""),

@@ -11,7 +11,17 @@ import pytest
 
 from task.conversation.messages import Attachment, user
 from task.errors import ProviderError
-from task.llm.base import Accumulator, Delta, FileDelta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.base import (
+    Accumulator,
+    Delta,
+    DialDelta,
+    FileDelta,
+    Finish,
+    ModelOptions,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import AZURE
 from task.llm.dial import DialChatModel
@@ -288,4 +298,5 @@ async def test_attachments_of_the_answer_become_deltas(session: aiohttp.ClientSe
         model = DialChatModel(session, peer.endpoint, "dall-e-3", "k")
         answer = [delta async for delta in model.stream([user("a cat")], [], ModelOptions())]
     attachment = Attachment(type="image/png", title="A cat", url="files/b/cat.png")
-    assert answer == [TextDelta("Here"), FileDelta(attachment), Finish("stop")]
+    more: Any = delta["custom_content"]
+    assert answer == [TextDelta("Here"), FileDelta(attachment), DialDelta(more), Finish("stop")]
