@@ -127,10 +127,10 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> Answer:
     """The answer to the last message."""
     asked = max(place for place, message in enumerate(messages) if message["role"] == "user")
     results = sum(message["role"] == "tool" for message in messages[asked + 1 :])
-    script = str(messages[asked]["content"])
+    script = str(messages[asked]["content"]).partition("\n")[0]  # the time of day and attachments stand behind it
     if not script.startswith("plan "):
         return scripted(script, results, str(messages[-1]["content"]) if results else "")
-    plan = orjson.loads(script.partition("\n")[0].removeprefix("plan "))
+    plan = orjson.loads(script.removeprefix("plan "))
     if results < len(plan["calls"]):
         written, seconds = plan["calls"][results]
         return calling("wait", number=results, seconds=seconds), 0.0, written

@@ -64,6 +64,10 @@ CONNECTED = {"OPENAI_API_KEY=…": "OPENAI_BASE_URL=UPSTREAM OPENAI_API_KEY=sk-t
 ASKED = """\
 curl -sS localhost:5030/v1/chat/completions -H 'Content-Type: application/json' \
 -d '{"messages": [{"role": "user", "content": "What is 25*47?"}], "experiment": "greeting/short"}'"""
+MAKER = (
+    "export DIAL=http://localhost:8080 KEY=$DIAL_API_KEY; "
+    'BUCKET=$(curl -sS $DIAL/v1/bucket -H "Api-Key: $KEY" | grep -o \'[^"]*\' | tail -2 | head -1); export BUCKET'
+)
 SCENES = {
     "README.md": Scene(BROKEN, {**CONNECTED, "source .venv/bin/activate": "true"}, before=MODEL),
     "docs/coding.md": Scene(BROKEN, before=BY_OPENAI),
@@ -73,6 +77,7 @@ SCENES = {
     "docs/context.md": Scene(
         {"FRAMEWORK_CONTEXT.md": "## Standards\nNever round money.\ncoding_guide: @coding.md\n", "coding.md": "Tabs."}
     ),
+    "docs/dial.md": Scene(before=f"{MODEL} DIAL_API_KEY=a-key-of-16-letters\nmake run\n{MAKER}"),
     "docs/history.md": Scene(prelude="from types import SimpleNamespace\noutcome = SimpleNamespace(added=[])"),
     "docs/http-api.md": Scene(before=f"{MODEL}\nmake run"),
     "docs/interpreter.md": Scene(replaced={"AGENT_MCP_TOKEN=…": "AGENT_MCP_TOKEN=sixteen-characters"}),
