@@ -13,19 +13,17 @@ _LONGEST = 6_000  # characters of a line, of code or of what is unsure: they are
 _QUOTE = 600
 _MOST = 10  # tags behind one marker, such as [1-50]
 _ITEM = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
-# A tag must not stand in code, formulas, JSON, addresses and the attributes of other tags. A unit is one of these as a
-# whole, text without any, or a marker; where one is incomplete, the rest of the paragraph is unsure.
+# Tags stand in plain prose. A unit is code, an address, a link or a short text in brackets as a whole, text without any
+# of them, or a marker; from what could begin code, a formula, JSON or HTML, the rest of the paragraph has no tags.
 _UNIT = re.compile(
-    rf"(?P<end>^[ \t\r]*+\n|\n)|^(?: {{0,3}}\t| {{4}})(?![ \t]*+{_ITEM}).*+"
+    rf"(?P<end>\n)|^(?: {{0,3}}\t| {{4}})(?![ \t]*+{_ITEM}).*+"
     rf"|^[ \t>]*+(?:{_ITEM}[ \t]*+)*+(?P<fence>`{{3,}}+(?!.*`)|~{{3,}}+|\$\$(?!.*\$)).*+(?:\n.*+)*?"
     r"(?:\n[ >]{0,3}(?P=fence)[`~$]*+[ \t\r]*+$|\Z)"
-    rf"|\\\[[\s\S]*?(?:\\\]|\Z)|(?P<marker>{MARKER.pattern}(?![(:]))|[^\[\]{{`$<\\\n]++|\\(?![()\[\]])(?:.|\Z)|\$(?=\d)"
-    r"|<(?![a-zA-Z/!?])|<[a-zA-Z/!?][^<>\n]*+>|(?P<run>`++)(?:[^`\n]++|(?!(?P=run)(?!`))`++)++(?P=run)(?!`)"
-    r"|\[(?:[^\[\]{`$<\\\n]++|\[[^\[\]{`$<\\\n]*+\])*+\](?:\((?:[^()\n]++|\([^()\n]*+\))*+\))?+"
+    rf"|(?P<marker>{MARKER.pattern}(?![(:]))|(?:://|www\.)\S*+|(?:(?!://|www\.)[^\[{{`$<\\\n])++|\$(?=\d)"
+    r"|(?<!`)`[^`\n]++`(?!`)|\[[^\[\]{`$<\\\n]*+\](?:\([^()\s]*+\))?+"
     rf"|(?:.|\n(?![ \t\r]*+\n|[ \t>]*+(?:{_ITEM}[ \t]*+)*+(?:```|~~~|\$\$)))++",
     re.MULTILINE,
 )
-_LONGEST_ADDRESS = 2_000  # characters
 
 
 class Citations:
@@ -45,7 +43,7 @@ class Citations:
         for unit in _UNIT.finditer(text):
             start = unit.end() if unit["end"] else start
             place = unit.end() - len(before)
-            if unit["marker"] and place > 0 and not _is_in_address(text[start : unit.start()][-_LONGEST_ADDRESS:]):
+            if unit["marker"] and place > 0:
                 shown, done = shown + piece[done:place] + self._tags(unit["marker"]), place
         self._kept = text[start:]
         return shown + piece[done:]
@@ -57,11 +55,6 @@ class Citations:
                 self._send(_annotation(len(self._annotated), number, source))
                 self._annotated.append(number)
         return "".join(f'<cit id="c{number}" data-id="c{number}"></cit>' for number, _ in cited)
-
-
-def _is_in_address(text: str) -> bool:
-    word = "" if text[-1:].isspace() else "".join(text.rsplit(maxsplit=1)[-1:])
-    return "://" in word or "www." in word
 
 
 def _annotation(index: int, number: int, source: Attachment) -> ArbitraryChunk:
