@@ -114,7 +114,7 @@ def _add_routes(
 ) -> None:
     async def application_schema() -> Response:
         own = [tool.name for tool in profile.tools if profile.rules.policy.offers(tool.name)]
-        return JSONResponse(services.applications.bounds.schema(own))
+        return JSONResponse(services.applications.bounds.application_schema(own))
 
     health = Health(services, profile)
     app.add_api_route(APPLICATION_SCHEMA, application_schema, methods=["GET"])

@@ -27,10 +27,10 @@ from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.declare import ClientToolsGate
-from task.tools.dial_files.tools import CONTEXT, folder_tools
+from task.tools.dial_files.tools import dial_file_tools
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
-from task.tools.workspace.tools import WorkspaceTool
+from task.tools.workspace.tools import READS, WorkspaceTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ async def take_turn(
                 seen = await _with_pictures(services, profile, request)
             seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
-            # The instructions of an application, and the names of files, are text from outside.
-            messages = [replace(system(prompt), unsourced=bool(profile.application or CONTEXT in note)), *seen]
+            # The instructions of an application are text from outside.
+            messages = [replace(system(prompt), unsourced=bool(profile.application)), *seen]
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()
@@ -132,10 +132,9 @@ async def _tools(
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
-    listing = ""
-    if folders := [*profile.folders, *(file.url or "" for file in attached if file.type == FOLDER)]:
-        readers, listing = await folder_tools(services.files, folders, key)
-        own = [*own, *(tool for tool in readers if tool.name not in named(own))]
+    if profile.folders or any(file.type == FOLDER for file in attached):
+        reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS]
+        own = [*own, *(tool for tool in reading if tool.name not in named(own))]
     taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
@@ -151,7 +150,7 @@ async def _tools(
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
-    return tools, listing + found.note()
+    return tools, found.note()
 
 
 async def _looped(

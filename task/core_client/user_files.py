@@ -13,7 +13,7 @@ from task.errors import ToolError
 
 KEPT = ".undo/"  # in the user's own folder: what was replaced or deleted, the oldest first
 RESERVED = (".undo", "approvals")  # what the product itself keeps there
-KEPT_FILES, KEPT_BYTES = 20, 100 * 2**20
+KEPT_FILES = 20
 PAGE_FILES, PAGES = 1_000, 20
 _UNFIT = re.compile(r"\s*|\.\.|.*[\x00-\x1f{}/\ud800-\udfff].*", re.DOTALL)
 _URL = re.compile(r"(?:metadata/)?files/|[a-z]+://")
@@ -110,12 +110,10 @@ class UserFiles:
         async with self.files.request("DELETE", url, self.key, shortened(self.path(url)), headers=match):
             return
 
-    async def place_to_keep(self, size: int) -> str:
-        """The URL for a copy of so many bytes; the oldest copies that leave no room for it are deleted."""
+    async def place_to_keep(self) -> str:
+        """The URL for what is to be kept; the oldest of `KEPT_FILES` makes room for it."""
         kept, _ = await self.listing(self.home + KEPT, PAGE_FILES)
-        for number, info in enumerate(sorted(kept, key=lambda info: info.url, reverse=True), 1):
-            size += info.size or 0
-            if number >= KEPT_FILES or size > KEPT_BYTES:
-                with suppress(ToolError):  # another conversation was faster
-                    await self.delete(info.url, None)
+        for url in sorted((info.url for info in kept), reverse=True)[KEPT_FILES - 1 :]:
+            with suppress(ToolError):  # another conversation was faster
+                await self.delete(url, None)
         return f"{self.home}{KEPT}{time_ns():x}-{token_hex(4)}"

@@ -106,7 +106,7 @@ def bounds_of(settings: Settings) -> Bounds:
     """What the operator allows applications that users make of the agent."""
     chosen, limits = settings.applications, settings.limits
     most = {name: getattr(chosen.limits, name) or getattr(limits, name) for name in ApplicationLimits.model_fields}
-    return Bounds(chosen.tools, chosen.models, ApplicationLimits(**most), chosen.from_request)
+    return Bounds.model_validate({**dict(chosen), "limits": most})
 
 
 def redis_of(settings: Settings) -> RedisStore | None:

@@ -248,12 +248,16 @@ async def test_instructions_of_an_application_are_text_from_outside(tmp_path: Pa
     assert "the conversation contains text from outside" in made.content
 
 
-@pytest.mark.parametrize("tools", [[], ["oracle"]])
+@pytest.mark.parametrize(("tools", "folders"), [([], []), (["oracle"], []), ([], ["one/", "two/"])])
 async def test_a_turn_of_an_application_asks_core_for_little(
-    tools: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tools: list[str], folders: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with dial(tmp_path, then=where_it_is, entries={"oracle": {"endpoint": "http://127.0.0.1:9"}}) as d:
-        chat = d.chat(await d.make("mine", {"instructions": "Say where.", "tools": tools}))
+        async with CoreFiles.of(d.core.url, "key-one") as files:
+            for folder in folders:
+                await files.put(f"{folder}a.txt", b"A note.")
+            context = [files.url(folder) for folder in folders]
+        chat = d.chat(await d.make("mine", {"instructions": "Say where.", "tools": tools, "context": context}))
         await chat.ask("Where?")
         caplog.set_level(logging.INFO, "task.local.core.app")
         caplog.clear()

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from task.conversation.messages import FOLDER, user
+from task.conversation.messages import FOLDER
 from task.core_client.files import DialFiles
 from task.core_client.models import DownloadedFile
 from task.llm.scripted import Reply, ScriptedModel, says, wants
-from task.loop import LoopObserver
-from task.product import Backend, opened
 from task.search.readings import Readings
 from task.search.shelf import DocumentCache
-from task.settings import Settings
-from task.tools.dial_files.tools import CONTEXT_FOLDERS, CONTEXT_NAMES
 from task.tools.rag.rag_tool import MAX_BELOW, RagOptions, RagTool
-from task.turn import TurnRequest, take_turn
-from tests.support.choices import RecordingChoice
 from tests.support.codes import codes_shown
 from tests.support.core import local_core
 from tests.support.core_files import CoreFiles
@@ -55,28 +48,25 @@ def prompt_of(p: Product, turn: int = -1) -> str:
     return str(p.upstream.requests[turn].messages[0]["content"])
 
 
-async def test_an_attached_folder_is_listed_and_its_files_are_read(tmp_path: Path) -> None:
+async def test_the_files_of_an_attached_folder_are_listed_found_and_read(tmp_path: Path) -> None:
     script: list[Reply] = []
     async with product(then=lambda received: calling(*script)(received), tmp_path=tmp_path) as p:
         async with CoreFiles.of(p.core.url, KEY) as files:
             for path in ("plans/my%20plan.md", "plans/deep/b.md", "plans-2/c.md"):
                 await files.put(path, b"The tray costs 40 euros.\n")
             urls = [files.url(path) for path in ("plans/my%20plan.md", "plans/deep/b.md", "plans-2/c.md")]
+            script += [wants("files_list", path=files.url("plans/"), glob="*")]
             script += [wants("files_read", path=url) for url in (urls[0], urls[2])]
             script += [wants("files_search", pattern="tray", path=f"metadata/{files.url('plans/')}"), says("Hi.")]
             answer = await p.reader.ask("What do I plan?", folder_of(files.url("plans/")))
-            assert "40 euros" in answer.content
+            assert f"{urls[1]}\n{urls[0]}" in answer.content
+            assert "40 euros" in (await p.reader.ask("Read it.")).content
             offered = set(p.upstream.requests[0].tools)
             assert offered >= READING
             assert not {name for name in offered if name.startswith("files_")} - READING
-            first = prompt_of(p, 0)
-            assert f"- {files.url('plans/')}\n  - {urls[1]}\n  - {urls[0]}" in first
-            assert urls[2] not in first
             assert "No access to" in (await p.reader.ask("And the other one?")).content
             assert "my%20plan.md:1: The tray" in (await p.reader.ask("Search them.")).content
-            assert {prompt_of(p, turn) for turn in range(len(p.upstream.requests))} == {first}
         await p.other.ask("Hi")
-        assert "Files of this conversation" not in prompt_of(p)
         assert not {name for name in p.upstream.requests[-1].tools if name.startswith("files_")}
 
 
@@ -164,28 +154,3 @@ async def test_a_folder_is_searched_and_only_what_changed_is_read_again(tmp_path
             assert f"only the first {MAX_BELOW} documents of" in last
         finally:
             await rag.close()
-
-
-async def test_the_files_that_an_application_names_are_in_the_prompt_and_bounded(tmp_path: Path) -> None:
-    async with local_core(config(), tmp_path) as core, CoreFiles.of(core.url, KEY) as stored:
-        for number in range(70):
-            await stored.put(f"docs/{number:02}.md")
-        services, profile = opened(Settings.model_validate({"dial_endpoint": core.url}), tools=())
-        model = ScriptedModel(says("Hi."))
-        many = [stored.url(f"{number}.md") for number in range(CONTEXT_FOLDERS)]
-        folders = (stored.url("docs/"), stored.url("a%20b.md"), stored.url("gone/"), "files/b/%2e%2e/x", *many)
-        profile = replace(profile, backend=Backend(lambda name, caller: model), folders=folders)
-        try:
-            request = TurnRequest([user("Hi")], caller_of("user", api_key=KEY))
-            outcome = await take_turn(services, profile, request, RecordingChoice(), LoopObserver())
-        finally:
-            await services.close()
-        assert outcome.status == "finished"
-        prompt = model.requests[0][0].text()
-        assert model.requests[0][0].unsourced, "names of files are text from outside"
-        assert prompt.count(stored.url("docs/")) == 1 + CONTEXT_NAMES // CONTEXT_FOLDERS
-        assert prompt.endswith("- and 4 others")
-        assert "  - and others\n" in prompt
-        assert f"- {stored.url('a%20b.md')}\n" in prompt
-        assert prompt.count("a folder or file that cannot be read now") == 2
-        assert {tool["function"]["name"] for tool in model.tools[0]} == READING

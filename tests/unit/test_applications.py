@@ -16,7 +16,8 @@ from task.product.profile import no_tools
 from task.settings.sections import ApplicationLimits
 from task.tools.mcp.connection import identity_of
 
-BOUNDS = Bounds(("calculator", "search-*", "team.a/?"), ("gpt-4o", "o*"), ApplicationLimits(steps=10, run_tokens=5000))
+MOST = ApplicationLimits(steps=10, run_tokens=5000)
+BOUNDS = Bounds(tools=["calculator", "search-*", "team.a/?"], models=["gpt-4o", "o*"], limits=MOST)
 FITTING = {
     "instructions": "Answer in one word.",
     "model": "o3-mini",
@@ -31,7 +32,7 @@ FITTING = {
 
 def verdicts(properties: Any, bounds: Bounds = BOUNDS) -> tuple[str, list[str]]:
     """What the answer says, and the places at which the schema finds a fault."""
-    found = Draft202012Validator(bounds.schema(())).iter_errors(properties)
+    found = Draft202012Validator(bounds.application_schema(())).iter_errors(properties)
     places = [".".join(map(str, error.absolute_path)) for error in found]
     try:
         bounds.check(ApplicationProperties.read(properties))
@@ -93,7 +94,7 @@ def test_an_unknown_property_is_named() -> None:
 
 
 def test_the_schema_is_bare_and_says_what_is_a_file_and_who_sees_a_property() -> None:
-    schema = BOUNDS.schema(["calculator", "fs_write"])
+    schema = BOUNDS.application_schema(["calculator", "fs_write"])
     assert list(schema) == ["type", "properties", "required"]
     assert "$ref" not in json.dumps(schema)
     properties = schema["properties"]
@@ -106,7 +107,7 @@ def test_the_schema_is_bare_and_says_what_is_a_file_and_who_sees_a_property() ->
 
 def test_a_core_that_asks_for_no_schema_has_the_same_one_in_its_configuration() -> None:
     [entry] = json.loads(OWN_CONFIG.read_text("utf-8"))["applicationTypeSchemas"]
-    assert {name: entry[name] for name in ("type", "properties", "required")} == Bounds().schema(())
+    assert {name: entry[name] for name in ("type", "properties", "required")} == Bounds().application_schema(())
 
 
 async def test_an_application_narrows_the_profile_and_never_widens_it() -> None:
@@ -119,6 +120,7 @@ async def test_an_application_narrows_the_profile_and_never_widens_it() -> None:
     assert (whole.model, whole.mode, whole.application) == ("o3-mini", PermissionMode.ASK, "applications/a")
     assert whole.prompt.startswith(profile.prompt)
     assert whole.prompt.endswith("\n\nAnswer in one word.")
+    assert "\n- files/bucket/a%20file.pdf\n- files/bucket/folder/\n\n" in whole.prompt
     assert whole.names == ("search-web", "team.a/b")
     assert whole.folders == ("files/bucket/a%20file.pdf", "files/bucket/folder/")
     assert (whole.limits.steps, whole.limits.run_seconds, whole.limits.run_tokens) == (10, 2.5, 5000)
