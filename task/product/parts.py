@@ -106,7 +106,9 @@ def bounds_of(settings: Settings) -> Bounds:
     """What the operator allows applications that users make of the agent."""
     chosen, limits = settings.applications, settings.limits
     most = {name: getattr(chosen.limits, name) or getattr(limits, name) for name in ApplicationLimits.model_fields}
-    return Bounds.model_validate({**dict(chosen), "limits": most})
+    # The agent's own model is always allowed.
+    models = None if chosen.models is None else [*dict.fromkeys([*chosen.models, settings.deployment_name])]
+    return Bounds.model_validate({**dict(chosen), "models": models, "limits": most})
 
 
 def redis_of(settings: Settings) -> RedisStore | None:

@@ -104,7 +104,7 @@ async def test_properties_that_a_request_brings_itself_do_not_count_at_an_open_p
         prompt = agent.prompt
     assert alone == in_body
     assert alone[0] == 400
-    assert alone[1].startswith("An application counts as DIAL Core knows it by your own key there")
+    assert alone[1].startswith("What an application is made of is read from DIAL Core by its id")
     assert asked == []
     assert beside == (200, "Yes.")
     assert prompt.endswith("\n\nAnswer in verse.")
@@ -133,7 +133,7 @@ async def test_a_caller_without_a_key_of_core_does_not_read_with_the_agents_own(
             refused = await api.post(f"{AGENT}/chat/completions", asked, headers=headers)
         assert core.requests == []
     assert refused.status == 400
-    assert "by your own key there" in refused.error["display_message"]
+    assert "with the caller's own key there" in refused.error["display_message"]
 
 
 @pytest.mark.fault("application: a header that is no JSON, no object, or nested too deeply")
@@ -158,7 +158,7 @@ async def test_a_header_that_holds_no_properties_is_refused(header: str, tmp_pat
         (made_of({"limits": {"steps": "many"}}), "property 'limits.steps' does not fit: Input should be a valid int"),
         (
             made_of({"model": "gpt-5"}),
-            "property 'model' names 'gpt-5', which AGENT_APPLICATIONS__MODELS does not allow.",
+            "names 'gpt-5', which the operator does not allow (AGENT_APPLICATIONS__MODELS).",
         ),
         (answers(404), "The application is not there any more, or you may not use it."),
         (answers(403), "The application is not there any more, or you may not use it."),
@@ -192,13 +192,16 @@ async def test_an_id_with_a_query_in_it_is_a_name(tmp_path: Path) -> None:
 
 
 async def test_the_model_that_a_user_chooses_is_within_the_operators_bounds(tmp_path: Path) -> None:
-    async with door(made_of({"model": "gpt-4o"}), tmp_path, applications={"models": ["gpt-4*"]}) as agent:
-        chosen = await agent.ask({ID: MINE}, custom_fields={"configuration": {"model": "gpt-4.1"}})
+    settings: dict[str, Any] = {"applications": {"models": ["gpt-4*"]}, "deployment_name": "own-model"}
+    async with door(made_of({"model": "gpt-4o"}), tmp_path, **settings) as agent:
+        for model in ("gpt-4.1", "own-model"):
+            assert await agent.ask({ID: MINE}, custom_fields={"configuration": {"model": model}}) == (200, "Yes.")
         refused = await agent.ask({ID: MINE}, custom_fields={"configuration": {"model": "o3"}})
         assert agent.core.last.url == "/openai/applications/" + MINE
         models = [request.url for request in agent.core.requests if request.method == "POST"]
-    assert (chosen, refused[0]) == ((200, "Yes."), 400)
-    assert models == ["/openai/deployments/gpt-4.1/chat/completions"]
+    assert refused[0] == 400
+    assert refused[1].startswith("Applications may not use the model 'o3' here")
+    assert models == [f"/openai/deployments/{name}/chat/completions" for name in ("gpt-4.1", "own-model")]
 
 
 @pytest.mark.fault("application: its schema while the store is away")

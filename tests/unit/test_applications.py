@@ -89,7 +89,7 @@ def test_properties_that_are_no_object_are_refused(properties: object) -> None:
 
 
 def test_an_unknown_property_is_named() -> None:
-    with pytest.raises(InvalidRequest, match=r"^The application's property 'skillz' does not fit: "):
+    with pytest.raises(InvalidRequest, match=r"^The application's property 'skillz' does not fit: applications have "):
         ApplicationProperties.read({"skillz": []})
 
 
