@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import unquote
 
 import typer
 
 from task.cli import Exit
-from task.cli.addresses import core_is_ours, key_for
+from task.cli.addresses import core_address, core_is_ours, key_for
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Row, checked, row
 from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
@@ -37,7 +38,6 @@ from task.search.readings import Readings
 from task.search.vectors import PgVectors
 from task.settings import Settings
 from task.settings.installation import STATE_KEY, installation_secret
-from task.settings.sections import ApplicationLimits
 from task.store.database import Database, open_database
 from task.store.processes import Processes
 from task.store.schema import survey
@@ -92,26 +92,30 @@ async def results(settings: Settings, *names: str) -> list[Check]:
 
 async def effective(settings: Settings, application: str) -> list[Check]:
     """What an application has within the operator's bounds, as the agent's own key at Core reads it."""
-    key = key_for(settings, settings.dial_endpoint)
+    settings = settings.model_copy(update={"dial_endpoint": core_address(settings)})
+    caller = Caller(key_for(settings, settings.dial_endpoint), nobody, application=application)
     services, profile = opened(settings)
     try:
-        given = await services.applications.read(application, key)
+        given = await services.applications.read(application, caller.api_key)
         profile = narrowed(profile, application, given, services.applications.bounds)
-        tools, _ = await offered(services, profile, Caller(key, nobody, application=application))
+        tools, issues = await offered(services, profile, caller)
+        lost = [name for name in profile.names if await services.deployments.described(unquote(name), caller) is None]
     except InvalidRequest as error:
-        return [Check(application, "bad", str(error), "Share it with this key, or correct the property that is named.")]
+        return [Check(application, "bad", str(error), "Correct that, or share the application with DIAL_API_KEY.")]
     finally:
         await services.close()
-    limits = ((name, getattr(profile.limits, name)) for name in ApplicationLimits.model_fields)
+    lost += set(given.builtin or ()).difference([CODE_TOOL], SEARCH_TOOLS, *map(names_of, [one.name for one in tools]))
     found = {
         "properties": ", ".join(sorted(given.model_fields_set)) or "none that DIAL_API_KEY may see",
         "model": profile.model,
         "permission mode": profile.mode.value,
-        "limits": ", ".join(f"{name} {most:g}" for name, most in limits if most),
+        "limits": ", ".join(f"{name} {most:g}" for name, _ in given.limits if (most := getattr(profile.limits, name))),
         "tools": ", ".join(tool.name for tool in tools),
         "context": ", ".join(profile.folders),
     }
-    return [Check(name, "ok", text or "none") for name, text in found.items()]
+    notes = {one.server: one.summary for one in issues} | ({"not found": ", ".join(sorted(lost))} if lost else {})
+    rows = [Check(name, "ok", text or "none") for name, text in found.items()]
+    return rows + [Check(name, "note", text, "Correct it, or ask an operator of DIAL.") for name, text in notes.items()]
 
 
 @row(ROWS, "settings")
@@ -304,7 +308,7 @@ async def context_check(inspection: Inspection) -> Finding:
 async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
     specs, rows = mcp_specs(inspection.settings), dict[str, Finding]()
     for spec in specs:
-        found = "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}"
+        found = "is asked for each user apart" if spec.forward_key or spec.sign_in else f"answers at {spec.url}"
         rows[f"MCP server {spec.name}"] = "ok", found
     with suppress(SettingsError):  # the row of the tools reports it
         for issue in (await inspection.of_servers()).issues:

@@ -77,7 +77,7 @@ async def test_servers_are_asked_and_clashing_names_are_reported() -> None:
             mcp_servers=[{"name": "other", "url": url}, {"name": "own", "url": url, "forward_key": True}]
         )
     assert found["MCP server other"].state == "ok"
-    assert "each caller's own key" in found["MCP server own"].found
+    assert "for each user apart" in found["MCP server own"].found
     assert found["tool names"].state == "note"
     assert "calculator of a server is called other_calculator" in found["tool names"].found
     assert "file_content_extraction_tool and File-Content-Extraction-Tool differ in case" in found["tool names"].found

@@ -294,7 +294,8 @@ async def test_behind_core_0_25_the_properties_come_in_the_body_where_the_operat
 
 
 async def test_doctor_prints_what_an_application_has_within_the_bounds(tmp_path: Path) -> None:
-    properties = {"builtin": ["calculator"], "limits": {"steps": 4}, "instructions": "Answer.", "tools": ["search"]}
+    properties: dict[str, Any] = {"builtin": ["calculator", "no_tool", "fetch_page"], "tools": ["search"]}
+    properties |= {"limits": {"steps": 4}, "instructions": "Answer."}
     async with dial(tmp_path) as d:
         mine, free = await d.make("mine", properties), await d.make("free", {})
         settings = d.settings.model_copy(update={"dial_api_key": SecretStr("key-one")})
@@ -304,6 +305,7 @@ async def test_doctor_prints_what_an_application_has_within_the_bounds(tmp_path:
         [gone] = await effective(settings.model_copy(update={"dial_api_key": SecretStr("key-two")}), mine)
         hidden = await effective(settings, free)
     assert rows["tools"] == ("ok", "calculator")
+    assert rows["not found"] == ("note", "no_tool, search")
     assert rows["limits"] == ("ok", "steps 4, run_seconds 1500")
     assert rows["properties"] == ("ok", "builtin, instructions, limits, tools")
     assert (refused.state, refused.found[:53]) == ("bad", "The application's property 'tools' names 'search', wh")
