@@ -124,7 +124,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         mode = {"permission_mode": max(profile.mode, chosen.permission_mode, key=STRICTER)}
         request = replace(request, conversation_id=here, configuration=chosen.model_copy(update=mode))
         if (model := chosen.model or profile.model).startswith("applications/"):  # which may be made of the agent, too
-            caller = calling(Caller(request.api_key, nobody, headers=request.headers), model)
+            caller = calling(
+                Caller(request.api_key, nobody, headers=request.headers, application=profile.application), model
+            )
             request = replace(request, headers=caller.headers)
         return profile, request, StateSeal(hmac.digest(self.seal.secret, place, "sha256"))
 

@@ -16,6 +16,8 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _PAGES = ("http://", "https://")
 _URL_ENDS = r"(?![\w/?&=#%~-]|\.\w)"
 _LONGEST_RANGE = 50
+_ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
+_LONGEST_TITLE, _LONGEST_QUOTE = 200, 600
 
 
 class Sources:
@@ -52,6 +54,12 @@ class Sources:
         """The attachment with which an answer cites the source that has the number."""
         shown = f"[{number}] {title}"
         return self._own_citation(number, Attachment("text/markdown", shown, data, None, reference_url, reference_type))
+
+    def of_others(self, url: str, title: str, quote: str) -> tuple[int, Attachment]:
+        """The number and the citation of a source that a server or a deployment names, whose words are from outside."""
+        number = self.number(url := url.partition("#")[0])
+        title, quote = " ".join(title.split())[:_LONGEST_TITLE], _ACTIVE.sub(r"\\\g<0>", quote[:_LONGEST_QUOTE])
+        return number, self.citation(number, title, data=quote, reference_url=url)
 
     def adopted(self, message: Message) -> Message:
         """A tool's result; where the tool numbered its sources by itself, they have numbers of this conversation."""

@@ -4,32 +4,113 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
-from task.core_client.deployments import Described
+from cachetools import TLRUCache
+
+from task.core_client.files import is_path
+from task.llm.dial import KEPT_SECONDS, MISSED_SECONDS, ModelListings
 from task.output.sinks import ChoiceSink
 from task.permissions.names import ALIASES
-from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import OWN_ARGUMENTS, DeploymentAccess, DeploymentSpec, DeploymentTool
-from task.tools.mcp.hub import Discovered, ServerSpec
-from task.tools.mcp.mcp_tool_model import fit
+from task.tools.mcp.hub import LONGEST_NAMED_SCHEMA, Discovered, ServerSpec
+from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, usable
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
     from task.product.profile import Profile, Services
 
-MOST_NAMED, SECONDS = 50, 300.0
+KINDS = ("model", "application", "toolset")
+KEPT, MOST_NAMED, MOST_TYPES, LONGEST_TEXT, SECONDS = 1_000, 50, 50, 4_000, 300.0
+_TEXTS = ("display_name", "description")
 _ARGUMENT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 UNKNOWN = MCPFailure(
     Fault.UNAVAILABLE,
     "DIAL Core",
     "It does not say which deployments this user may use. They are left out; tell the user to try again later.",
 )
+
+
+class Deployments:
+    """Asks Core with the caller's key; what it says to one user is kept for that user only. `access` is the tools'."""
+
+    def __init__(self, core: ModelListings, endpoint: str, access: DeploymentAccess) -> None:
+        self._core, self._endpoint, self._access = core, endpoint, access
+        self._kept: TLRUCache[tuple[str, ...], Any] = TLRUCache(
+            KEPT,
+            lambda _, made, now: (
+                now + (KEPT_SECONDS if isinstance(made, DeploymentTool | ServerSpec) else MISSED_SECONDS)
+            ),
+        )
+
+    async def allowed(self, caller: Caller) -> Mapping[str, str] | None:
+        """The names that the caller may use now, with their kinds, without users' own; None where Core does not say.
+
+        One request a minute; a Core that does not know it is asked for its listings. What has changed since is refused
+        by Core when it is called.
+        """
+        place = (await caller.principal(),)
+        if (known := self._kept.get(place)) is not None:
+            return cast("Mapping[str, str]", known)
+        found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", caller.api_key)
+        if not isinstance(found, list):
+            pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", caller.api_key) for kind in KINDS))
+            if not all(isinstance(page, dict) for page in pages[:2]):  # older Cores have no toolsets
+                return None
+            found = [item for page in pages if isinstance(page, dict) for item in page.get("data") or ()]
+        items = [cast("dict[str, Any]", item) for item in found if isinstance(item, dict)]
+        self._kept[place] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
+        return known
+
+    async def made(self, name: str, kind: str, label: str, caller: Caller) -> DeploymentTool | ServerSpec | None:
+        """The tool that is called `label`, or the server of such tools; None where Core has none for the caller."""
+        place = (await caller.principal(), name, label)
+        if place not in self._kept:
+            found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", caller.api_key)
+            self._kept[place] = await self._made(found, *place[1:], kind, caller) if isinstance(found, dict) else None
+        return self._kept.get(place)
+
+    async def _made(
+        self, found: dict[str, Any], name: str, label: str, kind: str, caller: Caller
+    ) -> DeploymentTool | ServerSpec:
+        features = found["features"] if isinstance(found.get("features"), dict) else {}
+        if kind == "toolset" or features.get("mcp") is True:
+            toolset = name if kind == "toolset" else ""
+            url = f"{self._endpoint}/v1/{'toolset' if toolset else 'deployments'}/{quote(name)}/mcp"
+            return ServerSpec(label, url, forward_key=True, toolset=toolset, called=name)
+        schema: Any = None
+        if features.get("configuration") is True:
+            schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", caller.api_key)
+        parameters = _parameters(schema, label) if isinstance(schema, dict) else {}
+        given = parameters.get("properties", {}).items()
+        arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}
+        texts = [text[:LONGEST_TEXT] for key in _TEXTS if isinstance(text := found.get(key), str)]
+        types = found["input_attachment_types"] if isinstance(found.get("input_attachment_types"), list) else ()
+        spec = DeploymentSpec(
+            label,
+            f"Asks the {kind} {name} of DIAL. Its makers say: {' '.join(': '.join(texts).split())}",
+            name,
+            arguments=arguments,
+            required=tuple(key for key in parameters.get("required", ()) if key in arguments),
+            attachments=tuple(item[:100] for item in types[:MOST_TYPES] if isinstance(item, str)),
+            seconds=SECONDS,
+            by_name=True,
+        )
+        return DeploymentTool(self._endpoint, spec, access=self._access)
+
+
+def _parameters(schema: dict[str, Any], label: str) -> dict[str, Any]:
+    # Without the buttons, which are for users; empty where it is too large.
+    given: Any = schema.get("properties")
+    shapes = given.items() if isinstance(given, dict) else ()
+    shown = {key: shape for key, shape in shapes if not isinstance(shape, dict) or "dial:widget" not in shape}
+    plain = usable(MCPToolModel(label, "", {**schema, "properties": shown}), LONGEST_NAMED_SCHEMA)
+    return plain.parameters if plain is not None else {}
 
 
 async def named_tools(
@@ -43,45 +124,23 @@ async def named_tools(
 
     Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
     """
-    mcp, deployments = services.mcp, services.deployments
-    allowed = await deployments.allowed(caller) if caller is not None else None
-    if caller is None or allowed is None:
-        known = await mcp.discover(caller, taken, choice)
-        return known if caller is None else replace(known, issues=(*known.issues, UNKNOWN))
+    asked, used = list[Awaitable[DeploymentTool | ServerSpec | None]](), {*taken, *ALIASES}
+    allowed = await services.deployments.allowed(caller) if caller is not None else None
     # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once. No list has them:
     # what Core says of the one decides.
-    wanted = [name for name in dict.fromkeys(map(unquote, profile.names)) if name in allowed or "/" in name]
-    names = [name for name in wanted if name != unquote(profile.application)][:MOST_NAMED]
-    asked = [deployments.described(name, caller, allowed.get(name, "")) for name in names]
-    servers, tools, used = list[ServerSpec](), list[BaseTool](), {*taken, *ALIASES}
-    for item in filter(None, await asyncio.gather(*asked)):
-        # With its kind in front and a digest behind, a name that a user chose is not one that an operator's rule means.
-        digest, toolset = sha256(item.name.encode()).hexdigest()[:8], item.name if item.kind == "toolset" else ""
-        name = f"{item.kind}_{item.name.rpartition('/')[2][:20]}_{digest}" if "/" in item.name else item.name
-        if item.mcp:
-            url = f"{services.endpoint}/v1/{'toolset' if toolset else 'deployments'}/{quote(item.name)}/mcp"
-            servers.append(ServerSpec(fit(name), url, forward_key=True, toolset=toolset, called=item.name))
+    for name in dict.fromkeys(map(unquote, profile.names)):
+        kind = name.partition("s/")[0] if "/" in name else (allowed or {}).get(name, "")
+        if caller is None or allowed is None or kind not in KINDS or not is_path(name) or len(asked) == MOST_NAMED:
             continue
-        name = fit(f"{item.kind}_{name}", digest=True) if fit(name) in used else fit(name)
-        if (item, name) not in deployments.made:  # a tool keeps its schema
-            access = DeploymentAccess(services.session, services.files, deployments.max_bytes)
-            deployments.made[item, name] = DeploymentTool(services.endpoint, _spec(item, name), access=access)
-        tools.append(deployments.made[item, name])
-        used.add(name)
-    found = await mcp.discover(caller, used, choice, servers)
-    return replace(found, tools=(*tools, *found.tools))
-
-
-def _spec(item: Described, name: str) -> DeploymentSpec:
-    given = item.schema.get("properties", {}).items()
-    arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}
-    return DeploymentSpec(
-        name,
-        f"Asks the {item.kind} {item.name} of DIAL. Its makers say: {item.text}",
-        item.name,
-        arguments=arguments,
-        required=tuple(key for key in item.schema.get("required", ()) if key in arguments),
-        attachments=item.types,
-        seconds=SECONDS,
-        by_name=True,
-    )
+        label = fit(name)
+        if "/" in name or label in used:
+            # So a name that a user chose is not one that an operator's rule means.
+            label = fit(f"{kind}_{name.rpartition('/')[2][:20]}_{sha256(name.encode()).hexdigest()[:8]}")
+        used.add(label)
+        asked.append(services.deployments.made(name, kind, label, caller))
+    made = await asyncio.gather(*asked)
+    tools = [item for item in made if isinstance(item, DeploymentTool)]
+    servers = [item for item in made if isinstance(item, ServerSpec)]
+    found = await services.mcp.discover(caller, used, choice, servers)
+    missing = (UNKNOWN,) if caller is not None and allowed is None else ()
+    return replace(found, tools=(*tools, *found.tools), issues=(*found.issues, *missing))

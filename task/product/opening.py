@@ -12,7 +12,6 @@ from task.approvals.approvals import ApprovalRules, Claims
 from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.channel import sign_in
-from task.core_client.deployments import Deployments
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.llm.base import ModelOptions
@@ -22,6 +21,7 @@ from task.loop import Limits
 from task.product import parts
 from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
+from task.product.names import Deployments
 from task.product.profile import Profile, Services
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
@@ -30,6 +30,7 @@ from task.store.access import StoreAccess, StoreOptions
 from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
+from task.tools.deployment.deployment_tool import DeploymentAccess
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.offload import Offloader
 from task.tools.workspace.tools import CallerWorkspaces
@@ -115,7 +116,7 @@ def opened(
     core_key = key.get_secret_value() if key else ""
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     applications = Applications(session, endpoint, parts.bounds_of(settings))
-    named = Deployments(listings, settings.limits.max_upload_bytes)
+    named = Deployments(listings, endpoint, DeploymentAccess(session, files, settings.limits.max_upload_bytes))
     services = Services(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, redis, core_key, closes
     )

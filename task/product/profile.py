@@ -16,7 +16,6 @@ import aiohttp
 from task.approvals.approvals import ApprovalRules
 from task.closing import close_all
 from task.context.prompt import ContextPrompt, LiveContext, unknown_persona
-from task.core_client.deployments import Deployments
 from task.core_client.files import DialFiles
 from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
@@ -26,7 +25,7 @@ from task.loop import Limits
 from task.permissions.decisions import PermissionMode
 from task.permissions.names import names_of
 from task.product.backends import Backend
-from task.product.names import named_tools
+from task.product.names import Deployments, named_tools
 from task.prompts import SYSTEM_PROMPT
 from task.shared.redis_store import REPLICAS, RedisStore
 from task.store.access import StoreAccess

@@ -198,5 +198,5 @@ async def test_another_persons_file_is_not_passed_to_a_deployment(tmp_path: Path
     ):
         stolen.append((await p.other.upload("secret.png", PNG, "image/png"))["url"])
         await p.reader.ask("What is on it?")
-    assert "is not open to this user" in tool_result(p)
+    assert "does not let this request read one of its files" in tool_result(p)
     assert images.peer.requests == []

@@ -123,7 +123,7 @@ async def test_what_a_user_may_not_use_is_hidden_and_what_core_says_is_kept_for_
             taken, _ = await tools_for(ONE, opened, "oracle")
     assert "oracle" not in taken
     assert next(iter(taken)).startswith("application_oracle_")
-    assert len(oracle.requests) == 2 + 1  # once for each user
+    assert len(oracle.requests) == 1 + 2 + 1  # once for each user, and for another name
 
 
 async def test_an_application_of_the_user_is_called_by_its_id_whose_blanks_are_encoded_once(tmp_path: Path) -> None:
@@ -199,6 +199,24 @@ async def test_what_offers_mcp_is_its_tools_with_the_callers_key_and_its_name_in
     assert headers["api-key"] != "key-one"
 
 
+@pytest.mark.fault("by name: a file of another user, which Core does not pass on")
+async def test_a_file_of_another_user_never_reaches_a_deployment(tmp_path: Path) -> None:
+    async with (
+        callee([{"content": "Read."}]) as oracle,
+        local_core(config({"oracle": entry(oracle, inputAttachmentTypes=["text/*"])}), tmp_path) as core,
+        CoreFiles.of(core.url, "key-one") as mine,
+        CoreFiles.of(core.url, "key-two") as foreign,
+        naming("oracle", endpoint=core.url) as opened,
+    ):
+        tools, _ = await tools_for(ONE, opened)
+        for files in (mine, foreign):
+            await files.put("notes.txt", b"x")
+        urls = [files.url("notes.txt") for files in (mine, foreign)]
+        read, refused = [await call(tools, "oracle", "", prompt="Read it.", file_urls=[url]) for url in urls]
+    assert (read, "read one of its files" in refused) == ("Read.", True)
+    assert [seen.method for seen in oracle.requests].count("POST") == 1
+
+
 LYING: dict[str, Any] = {
     "many": toolset(*(f"tool_{number}" for number in range(10_000))),
     "equal": toolset(*["find"] * 10),
@@ -252,8 +270,8 @@ async def test_a_deployment_with_hostile_metadata_is_a_tool_without_them(kind: s
     async with peer(core) as hostile, naming("oracle", endpoint=hostile.url) as opened:
         tools, note = await tools_for(ONE, opened)
     assert (list(tools), note) == (["oracle"], "")
-    assert list(tools["oracle"].parameters["properties"]) == ["prompt", "thread"]
-    assert len(tools["oracle"].description) < 5_000
+    assert {"prompt", "thread"} <= set(tools["oracle"].parameters["properties"]) <= {"prompt", "thread", "properties"}
+    assert len(json.dumps(tools["oracle"].schema)) < 10_000
 
 
 @pytest.mark.fault("by name: a Core that does not say what the user may use")

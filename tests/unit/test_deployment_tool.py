@@ -226,9 +226,9 @@ FAULTS: dict[str, tuple[Handler, str]] = {
     "damaged": (attaching({"title": "Image", "type": "image/png", "data": "no base64!"}), "damaged file"),
     "large": (attaching({"title": "Image", "type": "image/png", "data": "A" * 4000}), "more than 1,000 bytes"),
     "size": (refused(400, "invalid_size", "The size must be 1024x1024."), "The size must be 1024x1024."),
-    "gone": (answers(404, {"error": {"message": "no such model"}}), "There is no deployment dall-e-3"),
+    "gone": (answers(404, {"error": {"message": "no such model"}}), "There is no model dall-e-3"),
     "down": (answers(500, {"error": {"message": "internal: host 10.0.0.7"}}), "did not answer properly"),
-    "broken-off": (broken_off(), "did not answer properly"),
+    "broken-off": (broken_off(), "was lost. Try again"),
     "error-event": (streams(b'data: {"error": {"message": "boom", "code": "500"}}\n\n'), "did not answer properly"),
 }
 

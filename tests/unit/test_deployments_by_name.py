@@ -24,14 +24,14 @@ PAGE = "https://weather.example/today"
 
 
 async def ask(
-    oracle: Peer, *, path: str = "", earlier: Sequence[Message] = (), **arguments: Any
+    oracle: Peer, *, path: str = "", application: str = "", earlier: Sequence[Message] = (), **arguments: Any
 ) -> tuple[Message, RecordingChoice]:
     """The message and the stages of one call of the oracle, whose answer is not approved by anyone."""
     choice = RecordingChoice()
     tool = DeploymentTool(oracle.url, DeploymentSpec("oracle", "Knows.", "oracle", by_name=True))
     shown = DefangedChoice(choice, Suspicion(lambda _: True, lambda: False))  # as in every turn
     call = call_of("oracle", {"prompt": "Will it rain?", **arguments})
-    caller = replace(CALLER, headers={"X-Team": "blue", CALL_PATH: path})
+    caller = replace(CALLER, headers={"X-Team": "blue", CALL_PATH: path}, application=application)
     [message] = await Toolbox([tool]).call_all([call], shown, caller, messages=earlier)
     assert isinstance(message, Message)
     return message, choice
@@ -106,9 +106,10 @@ async def test_a_cycle_and_a_deep_path_end_with_a_sentence(path: str) -> None:
     assert (choice.stages[0].status, oracle.requests) == ("failed", [])
 
 
-async def test_the_path_of_calls_goes_along_with_the_callers_headers() -> None:
+@pytest.mark.parametrize("path", ["first,the%2Fx", "first"])
+async def test_the_path_of_calls_goes_along_with_the_callers_headers_and_names_the_own_application(path: str) -> None:
     async with callee([{"content": "Yes."}]) as oracle:
-        await ask(oracle, path="first,the%2Fx")
+        await ask(oracle, path=path, application="the/x")
     assert (oracle.last.headers["X-Team"], oracle.last.headers[CALL_PATH]) == ("blue", "first,the%2Fx,oracle")
 
 

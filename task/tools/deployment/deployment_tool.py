@@ -7,7 +7,7 @@ import binascii
 import mimetypes
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -18,13 +18,13 @@ import orjson
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role, frozen_data, user
-from task.core_client.deployments import calling, json_size
+from task.core_client.deployments import calling
 from task.core_client.files import DialFiles, file_url
 from task.errors import ProviderError, ToolError
-from task.llm.base import Accumulator, DialDelta, FileDelta, Finish, ModelOptions, TextDelta, Usage
+from task.llm.base import DialDelta, FileDelta, Finish, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
-from task.llm.failures import spent_limit
+from task.llm.failures import explained
 from task.llm.transport import Retries
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
@@ -41,7 +41,6 @@ MAX_FILES = 10
 MAX_BYTES = 50 * 2**20
 MAX_SAID = 1_000_000  # characters of an answer
 MAX_STATE = 32_000  # bytes of a deployment's state, in the hidden state of the conversation
-_QUOTED_CHARS = 300
 _RETRIES = Retries(attempts=2)  # each try may cost as much as a picture
 _FILE_URL = re.compile(r"files/[^/\s?#]+/[^\s?#]+")
 _DATA_IN_TEXT = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=]{64,})")
@@ -50,12 +49,7 @@ _THREAD = "A word for an exchange that later calls with this word continue, and 
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
-_FAILED = "The deployment {} did not answer properly. Send a simpler or corrected request, or tell the user."
 _CONTENT_CODES = ("content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy")
-_BY_STATUS = {
-    404: "There is no deployment {} on this DIAL Core. Tell the user that it is not available.",
-    **dict.fromkeys((401, 403), "The deployment {}, or a file passed to it, is not open to this user. Tell the user."),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,52 +152,53 @@ class DeploymentTool(BaseTool):
         message = answered(said, [*attachments, *citations])
         if thread is None:
             return message
-        memo = {"deployment": self._called.deployment, "thread": thread, "state": relay.state}
+        memo = {"deployment": self._called.deployment, "thread": thread}
         # Without the state of its question, no call of the model can answer it in the user's place.
-        if relay.asks or json_size(memo) > MAX_STATE:
-            memo["state"] = None
+        with suppress(orjson.JSONEncodeError):  # nested too deeply
+            if not relay.asks and len(orjson.dumps(relay.state)) <= MAX_STATE:
+                memo["state"] = relay.state
         return replace(message, memo=orjson.dumps(memo).decode())
 
     async def _ask(
         self, arguments: Mapping[str, Any], params: ToolCallParams, relay: Relay, before: Sequence[Message] = ()
     ) -> tuple[str, list[Attachment]]:
         """The deployment's text, and its files as URLs, all stored in DIAL. `before` are earlier messages to it."""
-        deployment, answer = self._called.deployment, Accumulator()
+        deployment = self._called.deployment
         message, options = self._request(arguments, params)
         session, caller = self._access.session, calling(params.known_caller, deployment)
-        left, room = MAX_SAID, MAX_FILES * self._access.max_bytes
+        texts, files, left, reason = list[str](), list[Attachment](), MAX_SAID, ""
         model = DialChatModel(
             session, self._endpoint, deployment, caller.api_key, caller.headers, profile=BASIC, retries=_RETRIES
         )
         try:
             async with aclosing(model.stream([*before, message], (), options)) as deltas:
                 async for delta in deltas:
-                    if isinstance(delta, TextDelta | FileDelta | Finish):
-                        answer.add(delta)
-                    if isinstance(delta, Usage):
-                        caller.spend(delta, deployment)
-                    elif isinstance(delta, DialDelta):
-                        relay.add(delta)
-                    elif isinstance(delta, TextDelta):
-                        relay.stage.append_content(delta.text)
-                        left -= len(delta.text)
-                    elif isinstance(delta, FileDelta):
-                        room -= len(delta.attachment.data or delta.attachment.url or "")
-                    if left <= 0 or room <= 0:  # it may go on for ever
+                    match delta:
+                        case TextDelta(text=piece):
+                            relay.stage.append_content(piece)
+                            texts.append(piece)
+                            left -= len(piece)
+                        case FileDelta(item) if len(files) < MAX_FILES:
+                            files.append(item)
+                        case DialDelta():
+                            relay.add(delta)
+                        case Usage():
+                            caller.spend(delta, deployment)
+                        case Finish():
+                            reason = delta.reason
+                        case _:
+                            pass
+                    if left <= 0:  # it may go on for ever
                         break
         except ProviderError as error:
-            if (limit := spent_limit(error, deployment)) is not None:
-                raise ToolError(f"Tell the user: {limit}") from error
-            sentence = _REFUSED if error.code in _CONTENT_CODES else _BY_STATUS.get(error.status_code or 0, _FAILED)
-            quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
-            said = f" It said: {quoted}" if quoted and (error.status_code or 500) < 500 else ""
-            raise ToolError(f"{sentence.format(deployment)}{said}") from error
-        if answer.finish_reason == "content_filter":
+            why = _REFUSED.format(deployment) if error.code in _CONTENT_CODES else explained(error, deployment)
+            said = f" It said: {error.text}" if error.text and (error.status_code or 500) < 500 else ""
+            raise ToolError(why + said) from error
+        if reason == "content_filter":
             raise ToolError(_REFUSED.format(deployment))
-        said = answer.text.strip()
-        inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(said)]
-        files = [*answer.message().attachments, *inline][:MAX_FILES]
-        stored = [await self._stored(item, params.api_key) for item in files]
+        said = "".join(texts).strip()
+        files += [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(said)]
+        stored = [await self._stored(item, params.api_key) for item in files[:MAX_FILES]]
         return _DATA_IN_TEXT.sub("attached", said), stored
 
     def _before(self, thread: str, earlier: Sequence[Message]) -> list[Message]:

@@ -14,10 +14,9 @@ from task.output.sinks import StageProcessor, StageSink
 MAX_STAGES, MAX_FILES, MAX_SOURCES = 50, 20, 50
 LEFT_OUT = "\n\n[Further stages of it were left out.]\n"
 CARD_CHARS = 40_000  # a longer text is a file
-_LONGEST_TITLE, _LONGEST_QUOTE = 200, 600
+MAX_NAMES, LONGEST_NAME = 5_000, 200  # characters of all stages' names, and of a piece of one
 _PLACES = ("files/", "https://", "http://")
 _TAG = re.compile(r"<cit\s[^<>]{0,100}?id=[\"']?([\w.:-]{1,100})[\"']?[^<>]{0,100}>(?:\s*</cit>)?")
-_ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
 
 
 class Relay:
@@ -32,9 +31,8 @@ class Relay:
         self.state: Any = None
         self.annotations: list[Any] = []
         self.asks = False
-        self._open: dict[int, StageSink] = {}
-        self._names: dict[int, int] = {}  # the lengths of the stages' names
-        self._files, self._whole = MAX_FILES, True
+        self._stages: dict[int, StageSink | None] = {}  # None once it is closed
+        self._files, self._names, self._whole = MAX_FILES, MAX_NAMES, True
 
     def add(self, delta: DialDelta) -> None:
         """Take a piece of the answer."""
@@ -49,23 +47,23 @@ class Relay:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        for stage in reversed(self._open.values()):
+        for stage in filter(None, reversed(self._stages.values())):
             StageProcessor.close_stage_safely(stage, failed=error is not None)
         if not self._whole:
             self.stage.append_content(LEFT_OUT)
 
     def _show(self, index: int, item: Mapping[str, Any]) -> None:
         name, content, status = (str(item.get(key) or "") for key in ("name", "content", "status"))
-        if index not in self._names and len(self._names) < MAX_STAGES:
+        if index not in self._stages and len(self._stages) < MAX_STAGES:
             parent = item.get("parent_stage_index")
-            below = self._open.get(parent, self.stage) if isinstance(parent, int) else self.stage
-            self._names[index], self._open[index] = 0, below.create_stage()
-            self._open[index].open()
-        if (stage := self._open.get(index)) is None:
-            self._whole &= index in self._names
+            below = self._stages.get(parent) if isinstance(parent, int) else None
+            self._stages[index] = stage = (below or self.stage).create_stage()
+            stage.open()
+        if (stage := self._stages.get(index)) is None:
+            self._whole &= index in self._stages
             return
-        if name := name[: _LONGEST_TITLE - self._names[index]]:
-            self._names[index] += len(name)
+        if name := name[: min(LONGEST_NAME, self._names)]:
+            self._names -= len(name)
             stage.append_name(name)
         if content:
             stage.append_content(content)
@@ -73,7 +71,8 @@ class Relay:
             self._files -= 1
             stage.add_attachment(**file.as_dict())
         if status in ("completed", "failed"):
-            StageProcessor.close_stage_safely(self._open.pop(index), failed=status == "failed")
+            StageProcessor.close_stage_safely(stage, failed=status == "failed")
+            self._stages[index] = None
 
 
 def _items(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -105,10 +104,9 @@ def cited(text: str, annotations: Sequence[Any], sources: Sources) -> tuple[str,
                 "body": {"source": {"url": str(url)} | {"attachment": {"url": str(url)}}} as body,
                 "target": {"selector": {"id": str(tag) | int(tag)}},
             } if url.startswith(_PLACES):
-                numbers[str(tag)] = number = sources.number(url)
-                title = " ".join(str(body.get("title") or url).split())[:_LONGEST_TITLE]
-                quote = _ACTIVE.sub(r"\\\g<0>", str(body.get("quote") or title)[:_LONGEST_QUOTE])
-                citations.append(sources.citation(number, title, data=quote, reference_url=url))
+                title = str(body.get("title") or url)
+                numbers[str(tag)], citation = sources.of_others(url, title, str(body.get("quote") or title))
+                citations.append(citation)
             case _:  # without a place in the text, or what is malformed
                 pass
     return _TAG.sub(lambda tag: f"[{numbers[tag[1]]}]" if tag[1] in numbers else "", text), citations

@@ -1,7 +1,6 @@
 """MCPTool: one tool of an MCP server, as a tool of the agent."""
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,8 +24,6 @@ MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
 MAX_CHECKS = 20_000
 MAX_SOURCES = 50
-MAX_SUMMARY_CHARS = 600
-_ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 SIGN_IN = "sign_in_"  # before the name of a server: the tool that asks the user to sign in to it
 TO_SIGN_IN = (
@@ -164,10 +161,8 @@ def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment
     """The result's text with the number of each source behind what it says of the source, and the citations."""
     pieces, citations, start = [], [], 0
     for source in result.sources[:MAX_SOURCES]:
-        url = source.url.partition("#")[0]
-        number = sources.number(url)
-        summary = _ACTIVE.sub(r"\\\g<0>", source.summary[:MAX_SUMMARY_CHARS])
-        citations.append(sources.citation(number, source.title, data=summary, reference_url=url))
+        number, citation = sources.of_others(source.url, source.title, source.summary)
+        citations.append(citation)
         pieces.append(f"{result.text[start : source.end]}\n   Cite as [{number}].")
         start = source.end
     return "".join((*pieces, result.text[start:])), citations

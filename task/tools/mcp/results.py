@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import mcp.types as wire
 
 MAX_TEXT_CHARS = 1_000_000
-MAX_TITLE_CHARS = 200
 CHALLENGE, MAX_CHALLENGES = "dial.epam.com/auth-challenge", 10
 # One of the services of an application, by its path in Core.
 _SCOPE = re.compile(r"(?!.*\.\.)[\w%.~/-]{1,300}/external_services/[\w%.~-]{1,100}", re.ASCII)
@@ -77,8 +76,8 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
                 audience = (item.annotations.audience if item.annotations else None) or ()
                 # A link for the model is material; one for the user, or without an audience, is a result.
                 if "assistant" in audience and item.uri.startswith(("http://", "https://")):
-                    end, title = len(_BETWEEN.join(texts)), " ".join((item.title or item.name).split())
-                    sources.append(MCPSource(title[:MAX_TITLE_CHARS], item.uri, item.description or title, end))
+                    end, title = len(_BETWEEN.join(texts)), item.title or item.name
+                    sources.append(MCPSource(title, item.uri, item.description or title, end))
                 else:
                     files.append(MCPFile(item.name, item.mime_type or _guessed(item.uri), uri=item.uri))
             case "resource":
