@@ -134,7 +134,7 @@ class McpServerSettings(Section):
             kind = "command" if self.command else "url"
             raise ValueError(f"`{wrong[0]}` does not go with a `{kind}`: remove it")
         if self.sign_in and (self.token or self.forward_key or (self.url or "").startswith("toolset:")):
-            raise ValueError("`sign_in` goes with a `url` that is no toolset, without `token` and `forward_key`")
+            raise ValueError("`sign_in` needs a `url` that is not a toolset, and neither `token` nor `forward_key`")
         return self
 
 

@@ -185,6 +185,7 @@ async def test_a_run_waits_for_the_sign_in_even_beyond_a_restart_and_goes_on_wit
             run = (await api.post("/runs", body)).json
             events = await api.events(run["run_id"])
             assert events[-1]["status"] == "suspended"
+            assert "Initialization issues" not in str(events)  # nothing is broken
             assert (await api.get("/sign-ins")).json["sign_ins"] == [{"server": "tickets", "signed_in": False}]
             place = (await api.post("/sign-ins/tickets", {"redirect": f"{api.url}/"})).json["url"]
             assert "tickets needs the user to sign in" in str(api.upstream.requests[0].messages[0])

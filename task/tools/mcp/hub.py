@@ -74,14 +74,15 @@ class Discovered:
     issues: tuple[MCPFailure, ...] = ()
 
     def show(self, choice: ChoiceSink) -> None:
-        """List the issues, if any, in a stage of their own."""
-        if not self.issues:
+        """List the issues, if any, in a stage of their own; that a user has not signed in yet is none."""
+        issues = [issue for issue in self.issues if str(issue) != TO_SIGN_IN.format(issue.server)]
+        if not issues:
             return
         stage = StageProcessor.open_stage(choice, ISSUES_TITLE)
         reference = new_reference()
-        missing = "; ".join(f"{issue.server}: {issue.summary}" for issue in self.issues)
+        missing = "; ".join(f"{issue.server}: {issue.summary}" for issue in issues)
         logger.warning("tools are missing (reference %s): %s", reference, missing)
-        stage.append_content("\n".join(f"## {issue.server}\n\n{issue}\n" for issue in self.issues))
+        stage.append_content("\n".join(f"## {issue.server}\n\n{issue}\n" for issue in issues))
         stage.append_content(f"\n(error reference: {reference})\n")
         StageProcessor.close_stage_safely(stage, failed=True)
 

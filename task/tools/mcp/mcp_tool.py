@@ -27,8 +27,8 @@ MAX_SOURCES = 50
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 SIGN_IN = "sign_in_"  # before the name of a server: the tool that asks the user to sign in to it
 TO_SIGN_IN = (
-    f"{{0}} needs the user to sign in. Call {SIGN_IN}{{0}} if you have that tool; else tell the user that it "
-    "works on the agent's web page and in its console only."
+    f"{{0}} needs the user to sign in. When its tools are needed, call {SIGN_IN}{{0}} if you have that tool; else say "
+    "that signing in works on the agent's web page and in its console only."
 )
 Identify = Callable[[Caller | None], Awaitable[CallIdentity]]
 Open = Callable[[Caller, Sequence[SignIn]], Awaitable[Mapping[SignIn, Result]]]  # DIAL's dialog for these sign-ins
