@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from task.errors import ToolError
-from task.tools.mcp.connection import CallIdentity
+from task.tools.mcp.connection import MAX_EVENT_BYTES, CallIdentity
 from task.tools.mcp.hub import MCPHub, ServerSpec
-from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.mcp_client import MAX_ITEMS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
@@ -219,6 +219,18 @@ async def test_an_answer_of_another_kind_is_broken(kind: str, body: bytes) -> No
     async with raw_server(results) as url, MCPClient.create(url, name="it") as client:
         with pytest.raises(MCPFailure, match="cannot be understood"):
             await client.call("smell", {})
+
+
+@pytest.mark.fault("mcp: a result of many megabytes or items, which would hold the event loop")
+@pytest.mark.parametrize("older", [False, True], ids=["today", "older"])
+async def test_results_are_bounded_before_they_are_read(older: bool) -> None:
+    content = [{"type": "text", "text": "x"}] * 50_000
+    results: dict[str, Any] = {"tools/list": listed("much"), "tools/call": {"content": content}}
+    async with raw_server(results, older=older) as url, MCPClient.create(url, name="it") as client:
+        assert (await client.call_tool("much", {})).count("x") == MAX_ITEMS
+        content[:] = [{"type": "text", "text": "x" * MAX_EVENT_BYTES}]
+        with pytest.raises(MCPFailure, match="answer without it"):
+            await client.call("much", {})
 
 
 @pytest.mark.fault("mcp: a list of tools without an end")

@@ -32,6 +32,7 @@ Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]] 
 CONNECT_SECONDS = 5.0
 CONNECTIONS = 64
 MAX_LIST_BYTES = 2**21  # of one page of a list of tools
+MAX_EVENT_BYTES = 16 * 2**20  # of one event of a stream, or of an answer without one
 END_SECONDS = 2.0
 
 CALL_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
@@ -145,9 +146,10 @@ async def _remember_status(response: httpx2.Response) -> None:
         CALL_STATUSES.get([]).append(response.status_code)
 
 
-async def _bound_list(response: httpx2.Response) -> None:
-    # The SDK reads a list whole, which would hold the event loop for seconds.
-    if b'"tools/list"' not in response.request.content:
+async def _bound_answer(response: httpx2.Response) -> None:
+    # The SDK reads a list, and any answer that is not a stream, whole, which would hold the event loop for seconds.
+    most = MAX_LIST_BYTES if b'"tools/list"' in response.request.content else MAX_EVENT_BYTES
+    if most == MAX_EVENT_BYTES and "event-stream" in response.headers.get("content-type", ""):
         return
     import httpx2
 
@@ -155,10 +157,10 @@ async def _bound_list(response: httpx2.Response) -> None:
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncGenerator[bytes]:
-            left = 0 if "content-encoding" in response.headers else MAX_LIST_BYTES  # none was asked for
+            left = 0 if "content-encoding" in response.headers else most  # none was asked for
             async for piece in cast("httpx2.AsyncByteStream", whole):
                 if (left := left - len(piece)) < 0:
-                    raise ValueError("the list of tools is too long")
+                    raise ValueError("the answer is too long")
                 yield piece
 
         async def aclose(self) -> None:
@@ -167,7 +169,7 @@ async def _bound_list(response: httpx2.Response) -> None:
     response.stream = Bounded()
 
 
-CALL_HOOKS = {"request": [_add_headers], "response": [_remember_status, _bound_list]}
+CALL_HOOKS = {"request": [_add_headers], "response": [_remember_status, _bound_answer]}
 
 
 def http_client(

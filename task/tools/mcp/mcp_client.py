@@ -17,6 +17,7 @@ from task.tools.mcp.connection import (
     CALL_HOOKS,
     CALL_STATUSES,
     ENDING_SECONDS,
+    MAX_EVENT_BYTES,
     SERVICE,
     START_SECONDS,
     CallIdentity,
@@ -43,7 +44,7 @@ PARALLEL = 16
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
 KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
-MAX_EVENT_BYTES = 16 * 2**20
+MAX_ITEMS = 1_000  # of a result
 T = TypeVar("T")
 
 
@@ -151,6 +152,7 @@ class MCPClient:
             if is_modern(client.protocol_version) and (tool is None or "x-mcp-header" in str(tool.parameters)):
                 await client.list_tools()  # cached; it tells the SDK which arguments are sent as headers
             client.session.validate_tool_result = _unchecked
+            _bound_items(vars(client.session)["_dispatcher"])
             sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
             return result_of(await client.call_tool(name, arguments, seconds, reported, meta=sent))
 
@@ -260,3 +262,14 @@ class MCPClient:
 
 async def _unchecked(name: str, result: object) -> None:
     """The SDK would check a result here, in the event loop, with the server's own patterns."""
+
+
+def _bound_items(dispatcher: Any) -> None:
+    """The SDK would take seconds, in the event loop, to read a million items of a result."""
+    send = type(dispatcher).send_raw_request
+
+    async def bounded(*request: Any) -> dict[str, Any]:
+        raw = await send(dispatcher, *request)
+        return {**raw, "content": raw["content"][:MAX_ITEMS]} if isinstance(raw.get("content"), list) else raw
+
+    dispatcher.send_raw_request = bounded
