@@ -159,8 +159,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             models = [name for name in models if fits(services.applications.bounds.models, name)]
         context = profile.context
         personas = list(await context.personas()) if context is not None else []
-        persona = context.persona if context else ""
-        return configuration_schema(models, profile.model, personas, persona, profile.starters)
+        return configuration_schema(models, personas, profile)
 
     async def _create_tools(self) -> list[BaseTool]:
         return list(self.opened[1].tools)

@@ -36,11 +36,13 @@ from task.settings import PREFIX, Settings
 from task.shares import SharedThreads
 from task.telemetry.logs import set_up_logging
 from task.tools.rag.rag_tool import RagTool
+from task.tools.toolbox import named
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
 
 DEPLOYMENT = "general-purpose-agent"
+SCHEMA_SECONDS = 2.0  # for the names of servers' tools in the schema of applications
 COUNTING_SECONDS = 15.0  # between two counts of the questions that wait
 # New objects before a garbage collection. A request makes thousands that live until its end, and with Python's own 700
 # many of them are looked at several times in vain.
@@ -113,7 +115,10 @@ def _add_routes(
     app: FastAPI, services: Services, profile: Profile, shared: SharedPort | None, metrics: PrometheusMetrics | None
 ) -> None:
     async def application_schema() -> Response:
-        own = [tool.name for tool in profile.tools if profile.rules.policy.offers(tool.name)]
+        tools = list(profile.tools)
+        with suppress(TimeoutError):  # without what a server does not list in time: Core waits for five seconds
+            tools += (await asyncio.wait_for(services.mcp.discover(None, named(tools)), SCHEMA_SECONDS)).tools
+        own = [tool.name for tool in tools if profile.rules.policy.offers(tool.name)]
         return JSONResponse(services.applications.bounds.application_schema(own))
 
     health = Health(services, profile)

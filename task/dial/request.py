@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from itertools import count
-from typing import Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 from uuid import uuid4
 
 import orjson
@@ -31,6 +31,9 @@ from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.runs.request import RunCaller
 from task.shared.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from task.product.profile import Profile
 
 MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
@@ -67,11 +70,9 @@ STARTERS = (
 )
 
 
-def configuration_schema(
-    models: Sequence[str], model: str, personas: Sequence[str], persona: str, starters: Sequence[tuple[str, str]]
-) -> dict[str, Any]:
-    """The configuration as DIAL Chat shows it, with the `model` and `persona` by default: a JSON schema whose buttons
-    are the conversation `starters`, without any those of the product."""
+def configuration_schema(models: Sequence[str], personas: Sequence[str], profile: "Profile") -> dict[str, Any]:
+    """The configuration as DIAL Chat shows it: a JSON schema with what the profile has by default, its stricter
+    permission modes, and its conversation starters as buttons, without any those of the product."""
 
     def one_of(description: str, values: Sequence[str], default: str) -> dict[str, Any]:
         given = {"enum": list(values), "default": default}
@@ -79,13 +80,15 @@ def configuration_schema(
 
     pressed = [
         button(number, title, text, submit=text != _ATTACHED)
-        for number, (title, text) in enumerate(starters or STARTERS, 1)
+        for number, (title, text) in enumerate(profile.starters or STARTERS, 1)
     ]
+    persona = profile.context.persona if profile.context else ""
+    modes = [mode.value for mode in PermissionMode]
     who = one_of("Who answers.", personas, persona if persona in personas else "")
     properties = {
-        "model": one_of("The model that answers.", models, model),
+        "model": one_of("The model that answers.", models, profile.model),
         "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
-        "permission_mode": one_of(MODES, [mode.value for mode in PermissionMode], PermissionMode.DEFAULT.value),
+        "permission_mode": one_of(MODES, modes[modes.index(profile.mode) :], profile.mode.value),
         **({"persona": who} if personas else {}),
         "starter": buttons(pressed),
     }

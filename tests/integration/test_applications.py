@@ -15,6 +15,7 @@ from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams
 from tests.support.http_api import http_api
+from tests.support.mcp_server import running_mcp_server, small_server
 
 AGENT = "/openai/deployments/general-purpose-agent"
 ID, PROPERTIES = "X-DIAL-APPLICATION-ID", "X-DIAL-APPLICATION-PROPERTIES"
@@ -216,8 +217,21 @@ async def test_the_schema_is_there_for_every_core_also_while_the_store_is_away(t
     assert "calculator" in schema["properties"]["builtin"]["items"]["examples"]
 
 
+async def test_the_schema_proposes_the_tools_of_servers_which_a_list_without_them_would_switch_off(
+    tmp_path: Path,
+) -> None:
+    async with running_mcp_server(small_server()) as url:
+        servers = [{"name": "small", "url": url}, {"name": "away", "url": "http://127.0.0.1:9/mcp"}]
+        async with (
+            door(answers(500), tmp_path, mcp_servers=servers) as agent,
+            agent.session.get(f"{agent.url}{AGENT}/application-schema") as response,
+        ):
+            schema = await response.json()
+    assert {"calculator", "echo"} <= set(schema["properties"]["builtin"]["items"]["examples"])
+
+
 async def test_an_application_has_starters_and_a_model_of_its_own_in_its_configuration(tmp_path: Path) -> None:
-    properties = {"model": "gpt-4o", "starters": [{"title": "Begin", "text": "Begin now."}]}
+    properties = {"model": "gpt-4o", "starters": [{"title": "Begin", "text": "Begin now."}], "permission_mode": "ask"}
     async with door(made_of(properties), tmp_path) as agent:
         headers = {"Api-Key": "key-of-the-request", ID: MINE}
         async with agent.session.get(f"{agent.url}{AGENT}/configuration", headers=headers) as response:
@@ -226,4 +240,6 @@ async def test_an_application_has_starters_and_a_model_of_its_own_in_its_configu
             pass
     assert schema["properties"]["model"]["default"] == "gpt-4o"
     assert [option["title"] for option in schema["properties"]["starter"]["oneOf"]] == ["Begin"]
+    assert schema["properties"]["permission_mode"]["enum"] == ["ask", "read_only"]  # a weaker one has no effect
+    assert schema["properties"]["permission_mode"]["default"] == "ask"
     assert refused.status == 400
