@@ -92,19 +92,19 @@ async def results(settings: Settings, *names: str) -> list[Check]:
 
 async def effective(settings: Settings, application: str) -> list[Check]:
     """What an application has within the operator's bounds, as the agent's own key at Core reads it."""
-    settings = settings.model_copy(update={"dial_endpoint": core_address(settings)})
-    caller = Caller(key_for(settings, settings.dial_endpoint), nobody, application=application)
-    services, profile = opened(settings)
+    caller = Caller(key_for(settings, core_address(settings)), nobody, application=application)
+    services, profile = opened(settings.model_copy(update={"dial_endpoint": core_address(settings)}))
     try:
         given = await services.applications.read(application, caller.api_key)
         profile = narrowed(profile, application, given, services.applications.bounds)
         tools, issues = await offered(services, profile, caller)
-        lost = [name for name in profile.names if await services.deployments.described(unquote(name), caller) is None]
+        listed = await services.deployments.allowed(caller) or {}
+        lost = {name for name in profile.names if "/" not in unquote(name)} - listed.keys()
     except InvalidRequest as error:
         return [Check(application, "bad", str(error), "Correct that, or share the application with DIAL_API_KEY.")]
     finally:
         await services.close()
-    lost += set(given.builtin or ()).difference([CODE_TOOL], SEARCH_TOOLS, *map(names_of, [one.name for one in tools]))
+    lost |= set(given.builtin or ()).difference([CODE_TOOL], SEARCH_TOOLS, *map(names_of, [one.name for one in tools]))
     found = {
         "properties": ", ".join(sorted(given.model_fields_set)) or "none that DIAL_API_KEY may see",
         "model": profile.model,
