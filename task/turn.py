@@ -132,13 +132,14 @@ async def _tools(
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
+    may_have = services.applications.allows if profile.application else bool  # bool: whatever has a name
     if profile.folders or any(file.type == FOLDER for file in attached):
-        reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS]
+        reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS and may_have(tool.name)]
         own = [*own, *(tool for tool in reading if tool.name not in named(own))]
     taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
-        profile = replace(profile, names=(*profile.names, *context.tools))
+        profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
     found = await discover(request.caller, taken, choice)
     found.show(choice)

@@ -35,7 +35,7 @@ class Citations:
 
     def tagged(self, said: Sequence[str]) -> str:
         """The last piece of what was `said` so far, with tags."""
-        piece, shown, done, start = said[-1], "", 0, 0
+        piece, shown, done, start = said[-1], list[str](), 0, 0
         if len(self._kept) > _LONGEST:
             return piece
         before, self._read = self._kept + "".join(said[self._read : -1]), len(said)
@@ -44,9 +44,10 @@ class Citations:
             start = unit.end() if unit["end"] else start
             place = unit.end() - len(before)
             if unit["marker"] and place > 0:
-                shown, done = shown + piece[done:place] + self._tags(unit["marker"]), place
+                shown += (piece[done:place], self._tags(unit["marker"]))
+                done = place
         self._kept = text[start:]
-        return shown + piece[done:]
+        return "".join([*shown, piece[done:]])
 
     def _tags(self, marker: str) -> str:
         cited = self._sources.named(marker)[:_MOST]

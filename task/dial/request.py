@@ -190,7 +190,7 @@ class DialRequest:
         caller = identified(request)
         key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
         application, given = request.dial_application_id or "", request.unreliable_dial_application_properties
-        if given is None and custom is not None:  # of Core 0.25
+        if given is None and custom is not None and not application:  # of Core 0.25; a newer one passes a user's own on
             given = (custom.model_extra or {}).get("application_properties")
             if isinstance(given, dict):  # where it shares the files of a list, there is a null for each
                 given = {name: value for name, value in given.items() if not (name.isdigit() and value is None)}

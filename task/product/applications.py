@@ -20,7 +20,9 @@ from task.product.profile import Profile, Services, no_tools
 from task.settings.sections import ApplicationLimits, ApplicationSettings
 from task.settings.values import Section
 
+CLIENT = frozenset({"starters"})  # the properties that all who see an application may read
 STRICTER = tuple(PermissionMode).index  # in each of them the tools may do less than in the one before it
+MOST_FAULTS = 1_000
 MOST_BYTES = 512 * 2**10  # of what Core tells about an application; the longest properties that fit have less
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 _GONE = "The application is not there any more, or you may not use it. Choose another one, or ask its maker."
@@ -95,6 +97,10 @@ class ApplicationProperties(Section):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
+            if (faults := error.error_count()) > MOST_FAULTS:  # to describe them would hold the event loop
+                raise UnfitProperties(
+                    f"The application's properties do not fit: they have {faults:,} faults.", ""
+                ) from error
             fault = error.errors(include_url=False, include_input=False)[0]
             place = _UNFIT_TO_SHOW.sub("_", ".".join(map(str, fault["loc"])))[:80]
             which = f"property '{place}' does" if place else "properties do"
@@ -124,7 +130,7 @@ class Bounds(ApplicationSettings):
         properties = _plain(document["properties"], document["$defs"])
         for order, (name, one) in enumerate(properties.items(), 1):
             # Only the maker of an application and the agent itself see what is the server's.
-            kind = "client" if name == "starters" else "server"
+            kind = "client" if name in CLIENT else "server"
             one["dial:meta"] = {"dial:propertyKind": kind, "dial:propertyOrder": order}
         if self.models is not None:
             properties["model"]["pattern"] = _pattern(("", *self.models))
@@ -148,6 +154,10 @@ class Applications:
         self.bounds = bounds
         self._session, self._endpoint = session, endpoint.rstrip("/")
         self._kept: LRUCache[str, tuple[str, ApplicationProperties]] = LRUCache(256)
+
+    def allows(self, name: str) -> bool:
+        """Whether an application may have the tool."""
+        return fits(self.bounds.tools, name)
 
     async def read(self, application: str, api_key: str) -> ApplicationProperties:
         """The properties of an application, within the bounds.
@@ -176,7 +186,8 @@ class Applications:
             raise InvalidRequest(_AWAY) from error
         properties = ApplicationProperties.read(given or {})
         self.bounds.check(properties)
-        if etag:
+        # What others may read of it has the same ETag, and must not narrow less whoever uses it.
+        if etag and properties.model_fields_set - CLIENT:
             self._kept[application] = etag, properties
         return properties
 

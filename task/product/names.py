@@ -37,7 +37,10 @@ UNKNOWN = MCPFailure(
 
 
 class Deployments:
-    """Asks Core with the caller's key; what it says to one user is kept for that user only. `access` is the tools'."""
+    """Asks Core with the caller's key; what it says to a user in an application is kept for that user there only.
+
+    `access` is the tools'.
+    """
 
     def __init__(self, core: ModelListings, endpoint: str, access: DeploymentAccess) -> None:
         self._core, self._endpoint, self._access = core, endpoint, access
@@ -54,7 +57,7 @@ class Deployments:
         One request a minute; a Core that does not know it is asked for its listings. What has changed since is refused
         by Core when it is called.
         """
-        place = (await caller.principal(),)
+        place = (await caller.principal(), caller.application)
         if (known := self._kept.get(place)) is not None:
             return cast("Mapping[str, str]", known)
         found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", caller.api_key)
@@ -69,10 +72,10 @@ class Deployments:
 
     async def made(self, name: str, kind: str, label: str, caller: Caller) -> DeploymentTool | ServerSpec | None:
         """The tool that is called `label`, or the server of such tools; None where Core has none for the caller."""
-        place = (await caller.principal(), name, label)
+        place = (await caller.principal(), caller.application, name, label)
         if place not in self._kept:
             found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", caller.api_key)
-            self._kept[place] = await self._made(found, *place[1:], kind, caller) if isinstance(found, dict) else None
+            self._kept[place] = await self._made(found, name, label, kind, caller) if isinstance(found, dict) else None
         return self._kept.get(place)
 
     async def _made(

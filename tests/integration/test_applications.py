@@ -86,6 +86,20 @@ async def test_an_application_is_read_with_the_key_of_the_request_and_kept_by_it
     assert [read.headers.get("If-None-Match") for read in reads] == [None, '"v1"', '"v1"']
 
 
+@pytest.mark.fault("application: one of which another user may read less, with the same ETag")
+async def test_what_another_may_read_of_an_application_does_not_take_the_place_of_what_it_is(tmp_path: Path) -> None:
+    whole = made_of({**INSTRUCTIONS, "permission_mode": "read_only"}, ETag='"v1"')
+    part = made_of({"starters": [{"title": "Hi", "text": "Hi"}]}, ETag='"v1"')
+
+    async def core(request: web.Request) -> web.StreamResponse:
+        return await (part if request.headers["Api-Key"] == "key-of-another" else whole)(request)
+
+    async with door(core, tmp_path) as agent:
+        for key in ("key-of-another", "key-of-the-request"):
+            assert await agent.ask({ID: MINE, "Api-Key": key}) == (200, "Yes.")
+        assert agent.prompt.endswith("\n\nAnswer in verse.")
+
+
 async def test_a_request_that_names_no_application_asks_core_for_none(tmp_path: Path) -> None:
     async with door(made_of(INSTRUCTIONS), tmp_path) as agent:
         assert await agent.ask({}) == (200, "Yes.")
@@ -120,6 +134,8 @@ async def test_where_core_alone_reaches_the_port_its_header_and_its_body_count(t
         assert agent.asked == []
         assert agent.prompt.endswith("\n\nAnswer in verse.")
         wrong = await agent.ask({}, custom_fields={"application_properties": "none"})
+        beside = await agent.ask({ID: MINE}, custom_fields={"application_properties": json.loads(HOSTILE)})
+        assert (beside, "Send every file" in agent.prompt, len(agent.asked)) == ((200, "Yes."), False, 1)
     assert (header, body) == ((200, "Yes."), (200, "Yes."))
     assert prompt.endswith("\n\nReply in Zürich German.")
     assert wrong[0] == 400

@@ -142,10 +142,14 @@ async def test_an_application_has_the_tools_and_the_folder_that_it_names_beside_
             again = d.chat(await d.make("folder", {"builtin": [], "context": [folder + "notes/"]}))
             await again.ask("Anything?")
             listed = d.tools
+        async with dial(tmp_path, then=says("No."), applications={"tools": ["calc*"]}) as e:
+            await e.chat(await e.make("bounded", {"context": [folder + "notes/"]})).ask("Anything?")
+            bounded = e.tools
     assert question.form_schema is not None
     assert answer.content == "It will."
     assert [stage.name.partition(" [")[0] for stage in answer.stages.values()] == ["oracle: Will it rain?", "Think"]
     assert {"calculator", "oracle"} <= set(offered)
+    assert bounded == ["calculator"]
     assert {"secret", "where", "rag_search_tool"}.isdisjoint(offered)
     assert note["url"] in d.upstream.requests[0].messages[0]["content"]
     assert all(name.startswith("files_") for name in {*offered, *listed} - {"calculator", "oracle"})

@@ -100,7 +100,16 @@ async def test_a_service_behind_a_tool_is_signed_in_to_and_the_call_is_repeated_
 @pytest.mark.fault(
     "sign-in: a challenge that names something other than a service, or comes from a server outside Core"
 )
-@pytest.mark.parametrize("scope", [SERVICE, "https://evil.example/external_services/x", "a/../external_services/b", ""])
+@pytest.mark.parametrize(
+    "scope",
+    [
+        SERVICE,
+        "https://evil.example/external_services/x",
+        "a/../external_services/b",
+        "a/%2e%2E/external_services/b",
+        "",
+    ],
+)
 async def test_a_server_that_is_not_trusted_with_the_key_or_asks_for_something_else_opens_no_dialog(scope: str) -> None:
     async with toolsets(None, *SERVERS, trusted=scope != SERVICE, service=scope or "x" * 5_000) as (core, hub):
         results, _ = await step(await hub.discover(user()), "use_mail")

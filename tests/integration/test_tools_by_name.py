@@ -1,5 +1,6 @@
 """Deployments, applications and toolsets as tools by their name alone: what local Core says of them, and to whom."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +19,8 @@ from task.product import Profile, Services, opened
 from task.product.names import UNKNOWN, named_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.mcp.hub import MAX_TOOLS
+from task.tools.mcp import hub
+from task.tools.mcp.hub import MAX_TOOLS, ServerSpec
 from task.tools.models import Caller, Effect
 from task.tools.toolbox import Toolbox
 from tests.support.callees import callee, entry, stage
@@ -117,13 +119,19 @@ async def test_what_a_user_may_not_use_is_hidden_and_what_core_says_is_kept_for_
             local_core(config(applications), tmp_path) as core,
             naming(*names, endpoint=core.url) as opened,
         ):
-            for caller, visible in ((ONE, {"oracle"}), (TWO, {"oracle", "secret"}), (ONE, {"oracle"})):
+            there = replace(ONE, principal=TWO.principal, application="applications/b/other")
+            for caller, visible in (
+                (ONE, {"oracle"}),
+                (TWO, {"oracle", "secret"}),
+                (there, {"oracle"}),
+                (ONE, {"oracle"}),
+            ):
                 tools, note = await tools_for(caller, opened)
                 assert (set(tools), note) == (visible, "")
             taken, _ = await tools_for(ONE, opened, "oracle")
     assert "oracle" not in taken
     assert next(iter(taken)).startswith("application_oracle_")
-    assert len(oracle.requests) == 1 + 2 + 1  # once for each user, and for another name
+    assert len(oracle.requests) == 1 + 2 + 1 + 1  # once for each user, application, and other name
 
 
 async def test_an_application_of_the_user_is_called_by_its_id_whose_blanks_are_encoded_once(tmp_path: Path) -> None:
@@ -245,6 +253,35 @@ async def test_a_toolset_whose_listing_lies_is_bounded_and_takes_no_other_tools_
         assert name.startswith("liar_")
         assert Effect.WRITE in tool.effects
         assert len(json.dumps(tool.schema)) < 10_000
+
+
+@pytest.mark.fault("by name: users who name more servers than are kept, while another's call runs")
+async def test_a_call_that_runs_goes_on_however_many_servers_others_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Any) -> dict[str, Any]:
+        runs.set()
+        await go.wait()
+        return {"content": [{"type": "text", "text": "Found."}]}
+
+    monkeypatch.setattr(hub, "MAX_NAMED", 1)
+    async with (
+        raw_server({"tools/list": listed("find"), "tools/call": slow}) as first,
+        raw_server(toolset("find")) as second,
+        raw_server(toolset("find")) as third,
+    ):
+        servers = hub.MCPHub([])
+        try:
+            found = await servers.discover(ONE, named=[ServerSpec("tickets", first, called="tickets")])
+            running = asyncio.create_task(call({tool.name: tool for tool in found.tools}, "tickets_find", ""))
+            await asyncio.wait_for(runs.wait(), 20)
+            for url in (second, third):
+                await servers.discover(TWO, named=[ServerSpec("others", url, called="others")])
+            go.set()
+            assert await running == "Found."
+            assert await call({tool.name: tool for tool in found.tools}, "tickets_find", "") == "Found."
+        finally:
+            await servers.close()
 
 
 DEEP: Any = json.loads('{"properties":' * 300 + "{}" + "}" * 300)

@@ -93,6 +93,12 @@ def test_an_unknown_property_is_named() -> None:
         ApplicationProperties.read({"skillz": []})
 
 
+@pytest.mark.fault("application: thousands of properties that do not fit")
+def test_many_faults_are_counted_and_not_described() -> None:
+    with pytest.raises(InvalidRequest, match=r"^The application's properties do not fit: they have 2,000 faults\.$"):
+        ApplicationProperties.read({f"a{number}": 0 for number in range(2_000)})
+
+
 def test_the_schema_is_bare_and_says_what_is_a_file_and_who_sees_a_property() -> None:
     schema = BOUNDS.application_schema(["calculator", "fs_write"])
     assert list(schema) == ["type", "properties", "required"]

@@ -151,6 +151,26 @@ async def test_core_refuses_what_changed_in_the_last_moment(tmp_path: Path) -> N
                 assert await desk.content(path) == "theirs"
 
 
+@pytest.mark.fault("DIAL files: a file that is changed while it is moved or deleted")
+async def test_what_is_changed_in_the_moment_of_a_move_stays_where_it_is(tmp_path: Path) -> None:
+    async with local_core(config(), tmp_path) as core, CoreFiles.of(core.url, KEY) as files:
+        overtaken: list[str] = []
+
+        async def overtake(request: web.Request) -> None:
+            if request.path.endswith("/move") and not overtaken:
+                overtaken.append(request.path)
+                await files.put("a.md", b"theirs")
+
+        async with passing(core.url, overtake) as url, tools_at(url) as tools:
+            desk = Desk(tools, files)
+            for name, more in (("delete", {}), ("move", {"new_path": "b.md"})):
+                await files.put("a.md", b"one")
+                overtaken.clear()
+                await desk.call("read", path="a.md")
+                assert "changed in this moment" in await desk.call(name, path="a.md", **more)
+                assert await desk.content("a.md") == "theirs"
+
+
 async def test_every_change_is_taken_back_newest_first(desk: Desk) -> None:
     await desk.files.put("old.md", b"one\n", type="text/markdown")
     await desk.call("write", path="new.md", content="new")

@@ -10,6 +10,7 @@ import pytest
 from task.api.markdown import blocks_of
 from task.approvals.approvals import _decision
 from task.conversation.sources import Sources
+from task.dial.citations import Citations
 from task.documents.html import letters
 from task.documents.xlsx import shown_as
 from task.llm.text_calls import OfferedTools, TextScanner
@@ -34,6 +35,13 @@ def scanned(text: str) -> None:
     for start in range(0, len(text), 50):
         list(scanner.feed(text[start : start + 50]))
     list(scanner.close())
+
+
+def tagged(text: str) -> None:
+    sources = Sources()
+    for number in range(10):
+        sources.citation(sources.number(number), "Page", data="Words.", reference_url="https://a.example/")
+    Citations(lambda _: None, sources).tagged([text])
 
 
 def rendered(text: str) -> None:
@@ -79,6 +87,8 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "cited, open": (Sources().cited, "", "[1, ", ""),
     "cited, ranges": (Sources().cited, "", "[1-9999]", ""),
     "cited, code": (Sources().cited, "", "``` `", ""),
+    "tags, markers": (tagged, "", "[1-9] ", ""),
+    "tags, open": (tagged, "", "[1", ""),
     "no markers": (without_markers, "", " \t", ""),
     "sentences, abbreviations": (statements, "", "e.g. ", ""),
     "sentences, numbers": (statements, "", ".\n 1. ", ""),

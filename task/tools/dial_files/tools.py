@@ -116,6 +116,9 @@ async def move(user: UserFiles, params: ToolCallParams, path: str, rest: _Argume
     known = await _known(user, params, url)
     kept = user.url(new_path, changed=True) if new_path else await user.place_to_keep()
     await user.move(url, kept)
+    if known and known.etag and (moved := await user.find(kept)) is not None and moved.etag != known.etag:
+        await user.move(kept, url)
+        raise ToolError(f"{shortened(path)} was changed in this moment. Nothing was done: read it again, then decide.")
     done = f"moved {path} to {new_path}" if new_path else f"deleted {path}; files_undo brings it back"
     return _result(done, Memo(url=url, etag=known and known.etag, undo="move", kept=kept))
 

@@ -140,8 +140,10 @@ class MCPHub:
         for spec in named:
             self._named[spec.url] = server = self._named.pop(spec.url, None) or _Server(self, spec)
             servers.append(server)
-        while len(self._named) > MAX_NAMED:
-            await self._named.popitem(last=False)[1].close()
+        if (spare := len(self._named) - MAX_NAMED) > 0:  # those of running calls stay, however many others are named
+            idle = [url for url, one in self._named.items() if not one.client.running and one not in servers]
+            for server in [self._named.pop(url) for url in idle[:spare]]:
+                await server.close()
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
         locked = [
             (server, known)
@@ -208,7 +210,7 @@ class _Server:
     def __init__(self, hub: MCPHub, spec: ServerSpec) -> None:
         self.spec = spec
         self._hub = hub
-        self._client = MCPClient(
+        self.client = MCPClient(
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
         )
         self._catalogues: OrderedDict[str, _Catalogue] = OrderedDict()
@@ -247,7 +249,7 @@ class _Server:
             _, oldest = self._catalogues.popitem(last=False)
             await oldest.close()
         await sdk_loaded()  # its import must not count as time of the server
-        doubted = self._client.failure is not None and not self.of_users
+        doubted = self.client.failure is not None and not self.of_users
         suspected = doubted or catalogue.failure is not None
         await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
         if self.spec.sign_in and catalogue.failure is not None and catalogue.failure.status == 401:
@@ -264,7 +266,7 @@ class _Server:
                 continue
             taken.add(name)
             yield MCPTool(
-                self._client,
+                self.client,
                 model,
                 name=name,
                 files=self._hub.files,
@@ -279,7 +281,7 @@ class _Server:
     async def close(self) -> None:
         for catalogue in list(self._catalogues.values()):
             await catalogue.close()
-        await self._client.close()
+        await self.client.close()
 
     async def _listing(self, identity: CallIdentity, *, suspected: bool) -> Listing:
         spec, seconds = self.spec, self._hub.fresh_seconds
@@ -293,7 +295,7 @@ class _Server:
                 return _LIST.validate_json(stored[0]), stored[1]
             except ValueError:
                 logger.warning("a stored list of tools is damaged and was not used")
-        offered = await self._client.get_tools(identity=identity)
+        offered = await self.client.get_tools(identity=identity)
         wanted = [tool for tool in offered if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
         longest = LONGEST_NAMED_SCHEMA if spec.called else LONGEST_SCHEMA
         found = await asyncio.to_thread(lambda: [(tool.name, usable(tool, longest)) for tool in wanted[:MAX_TOOLS]])

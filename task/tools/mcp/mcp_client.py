@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]  # done, of how many, in words
 
 TOOL_SECONDS = 300.0
-PAGES = 50
+PAGES, MOST_KNOWN = 50, 1_000
 PARALLEL = 16
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
@@ -71,6 +71,7 @@ class MCPClient:
         self.url = url
         self.name = name or url
         self.failure: MCPFailure | None = None
+        self.running = 0  # calls
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
         self._headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
@@ -114,6 +115,8 @@ class MCPClient:
             return found
 
         tools = await self._run(use, self._probe_seconds, identity, repeatable=True)
+        if len(self._tools) > MOST_KNOWN:  # a server may list others each time
+            self._tools.clear()
         self._tools.update((tool.name, tool) for tool in tools)
         return tools
 
@@ -175,8 +178,9 @@ class MCPClient:
 
     async def close(self) -> None:
         await self._session.close()
-        if self._http is not None:
-            await self._http.aclose()
+        if (http := self._http) is not None:
+            self._http = None  # who calls on opens another
+            await http.aclose()
 
     async def __aenter__(self) -> MCPClient:
         return self
@@ -189,6 +193,7 @@ class MCPClient:
     ) -> T:
         """The result of `use` with a connected client, which is retried once where that is safe. Raises: MCPFailure."""
         safe = {Fault.SESSION_GONE, Fault.LOST} if repeatable else {Fault.SESSION_GONE}
+        self.running += 1
         try:
             try:
                 result = await self._attempt(use, seconds, identity)
@@ -200,6 +205,8 @@ class MCPClient:
             if failure.fault is not Fault.REFUSED:
                 self.failure = failure
             raise
+        finally:
+            self.running -= 1
         self.failure = None
         return result
 

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from task.core_client.files import is_path
 from task.core_client.models import SERVICE, SignIn
 from task.errors import ToolError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MAX_TEXT_CHARS = 1_000_000
 CHALLENGE, MAX_CHALLENGES = "dial.epam.com/auth-challenge", 10
 # One of the services of an application, by its path in Core.
-_SCOPE = re.compile(r"(?!.*\.\.)[\w%.~/-]{1,300}/external_services/[\w%.~-]{1,100}", re.ASCII)
+_SCOPE = re.compile(r"[\w%.~/-]{1,300}/external_services/[\w%.~-]{1,100}", re.ASCII)
 _BETWEEN = "\n\n"
 
 
@@ -98,7 +99,8 @@ def _challenges(answer: wire.CallToolResult) -> tuple[SignIn, ...]:
     listed: Any = (answer.meta or {}).get(CHALLENGE)
     found = cast("list[Any]", listed)[:MAX_CHALLENGES] if isinstance(listed, list) else []
     scopes = [entry.get("scope") for entry in found if isinstance(entry, dict) and entry.get("method") == SERVICE]
-    return tuple(SignIn(SERVICE, scope) for scope in scopes if isinstance(scope, str) and _SCOPE.fullmatch(scope))
+    usable = (item for item in scopes if isinstance(item, str) and _SCOPE.fullmatch(item) and is_path(item))
+    return tuple(SignIn(SERVICE, scope) for scope in usable)
 
 
 def file_of(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPFile:
