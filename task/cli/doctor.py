@@ -98,8 +98,8 @@ async def effective(settings: Settings, application: str) -> list[Check]:
         given = await services.applications.read(application, caller.api_key)
         profile = narrowed(profile, application, given, services.applications.bounds)
         tools, issues = await offered(services, profile, caller)
-        listed = await services.deployments.allowed(caller) or {}
-        lost = {name for name in profile.names if "/" not in unquote(name)} - listed.keys()
+        made = await services.deployments.named(profile.names, caller) or {}
+        lost = {name for name in profile.names if unquote(name) not in made}
     except InvalidRequest as error:
         return [Check(application, "bad", str(error), "Correct that, or share the application with DIAL_API_KEY.")]
     finally:

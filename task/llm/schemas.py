@@ -30,6 +30,7 @@ _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), int),
     "default": object,
 }
+_OWN = (*(name for name in _PLAIN if name != "title"), "pattern", "multipleOf", "uniqueItems", "examples")
 
 
 def simple_schema(schema: Any) -> dict[str, Any]:
@@ -43,6 +44,11 @@ def plain_schema(schema: Any) -> dict[str, Any]:
     What it does not understand, and what comes after its bounds, may be anything.
     """
     return _Schemas(schema, (*_SIMPLE, *_PLAIN)).simple(schema)
+
+
+def own_schema(schema: Any) -> dict[str, Any]:
+    """The schema of a function of the operator's, without titles: with the patterns that a stranger's must not have."""
+    return _Schemas(schema, (*_SIMPLE, *_OWN)).simple(schema)
 
 
 def wanted_schema(options: ModelOptions) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
@@ -51,12 +51,32 @@ class Deployments:
             ),
         )
 
-    async def allowed(self, caller: Caller) -> Mapping[str, str] | None:
-        """The names that the caller may use now, with their kinds, without users' own; None where Core does not say.
+    async def named(
+        self, names: Sequence[str], caller: Caller, taken: Collection[str] = ()
+    ) -> Mapping[str, DeploymentTool | ServerSpec] | None:
+        """What Core lets the caller use now of these names, as tools that are not called as those that are `taken` are,
+        or as servers of tools; None while it does not say."""
+        if (allowed := await self._allowed(caller)) is None:
+            return None
+        used, asked = {*taken, *ALIASES}, dict[str, Awaitable[DeploymentTool | ServerSpec | None]]()
+        # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once. No list has
+        # them: what Core says of the one decides.
+        for name in dict.fromkeys(map(unquote, names)):
+            kind = name.partition("s/")[0] if "/" in name else allowed.get(name)
+            if kind not in KINDS or not is_path(name) or len(asked) == MOST_NAMED:
+                continue
+            label = fit(name)
+            if "/" in name or label in used:
+                # So a name that a user chose is not one that an operator's rule means.
+                label = fit(f"{kind}_{name.rpartition('/')[2][:20]}_{sha256(name.encode()).hexdigest()[:8]}")
+            used.add(label)
+            asked[name] = self._kept_or_made(name, kind, label, caller)
+        made = zip(asked, await asyncio.gather(*asked.values()), strict=True)
+        return {name: item for name, item in made if item is not None}
 
-        One request a minute; a Core that does not know it is asked for its listings. What has changed since is refused
-        by Core when it is called.
-        """
+    async def _allowed(self, caller: Caller) -> Mapping[str, str] | None:
+        # The names that the caller may use, with their kinds, without users' own: one request a minute. An older Core
+        # is asked for its listings. What has changed since is refused by Core when it is called.
         place = (await caller.principal(), caller.application)
         if (known := self._kept.get(place)) is not None:
             return cast("Mapping[str, str]", known)
@@ -70,8 +90,9 @@ class Deployments:
         self._kept[place] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
         return known
 
-    async def made(self, name: str, kind: str, label: str, caller: Caller) -> DeploymentTool | ServerSpec | None:
-        """The tool that is called `label`, or the server of such tools; None where Core has none for the caller."""
+    async def _kept_or_made(
+        self, name: str, kind: str, label: str, caller: Caller
+    ) -> DeploymentTool | ServerSpec | None:
         place = (await caller.principal(), caller.application, name, label)
         if place not in self._kept:
             found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", caller.api_key)
@@ -127,23 +148,9 @@ async def named_tools(
 
     Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
     """
-    asked, used = list[Awaitable[DeploymentTool | ServerSpec | None]](), {*taken, *ALIASES}
-    allowed = await services.deployments.allowed(caller) if caller is not None else None
-    # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once. No list has them:
-    # what Core says of the one decides.
-    for name in dict.fromkeys(map(unquote, profile.names)):
-        kind = name.partition("s/")[0] if "/" in name else (allowed or {}).get(name, "")
-        if caller is None or allowed is None or kind not in KINDS or not is_path(name) or len(asked) == MOST_NAMED:
-            continue
-        label = fit(name)
-        if "/" in name or label in used:
-            # So a name that a user chose is not one that an operator's rule means.
-            label = fit(f"{kind}_{name.rpartition('/')[2][:20]}_{sha256(name.encode()).hexdigest()[:8]}")
-        used.add(label)
-        asked.append(services.deployments.made(name, kind, label, caller))
-    made = await asyncio.gather(*asked)
-    tools = [item for item in made if isinstance(item, DeploymentTool)]
-    servers = [item for item in made if isinstance(item, ServerSpec)]
-    found = await services.mcp.discover(caller, used, choice, servers)
-    missing = (UNKNOWN,) if caller is not None and allowed is None else ()
+    made = await services.deployments.named(profile.names, caller, taken) if caller is not None else {}
+    tools = [item for item in (made or {}).values() if isinstance(item, DeploymentTool)]
+    servers = [item for item in (made or {}).values() if isinstance(item, ServerSpec)]
+    found = await services.mcp.discover(caller, {*taken, *(tool.name for tool in tools)}, choice, servers)
+    missing = (UNKNOWN,) if made is None else ()
     return replace(found, tools=(*tools, *found.tools), issues=(*found.issues, *missing))

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from task.closing import in_own_thread
 from task.conversation.messages import Message
 from task.errors import ArgumentsError, SettingsError, ToolError
+from task.llm.schemas import own_schema
 from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
 from task.permissions.icerc import ICERC
 from task.permissions.taint import Origin
@@ -188,38 +189,11 @@ def signature_of(function: Callable[..., Any]) -> tuple[str, type[BaseModel], Se
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The model's JSON Schema without titles, and with every definition in its place unless it contains itself."""
+    """The model's JSON Schema without titles, and with every definition in its place; what contains itself may be
+    anything in itself."""
     raw = model.model_json_schema(by_alias=True)
-    definitions = raw.pop("$defs", {})
     raw.pop("description", None)
-    try:
-        return cast("dict[str, Any]", _inlined(raw, definitions, ()))
-    except RecursionError:
-        kept = {name: _inlined(shape, {}, ()) for name, shape in definitions.items()}
-        return {**cast("dict[str, Any]", _inlined(raw, {}, ())), "$defs": kept}
-
-
-def _inlined(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) -> Any:
-    if isinstance(node, list):
-        return [_inlined(item, definitions, within) for item in cast("list[Any]", node)]
-    if not isinstance(node, dict):
-        return node
-    shape = cast("dict[str, Any]", node)
-    target = str(shape.get("$ref", "")).rpartition("/")[2]
-    if target in within:
-        raise RecursionError(target)
-    if target in definitions:
-        beside = {key: value for key, value in shape.items() if key != "$ref"}
-        return _inlined({**definitions[target], **beside}, definitions, (*within, target))
-    found: dict[str, Any] = {}
-    for key, value in shape.items():
-        if key in ("default", "enum", "const", "examples", "required"):
-            found[key] = value
-        elif key in ("properties", "patternProperties"):
-            found[key] = {name: _inlined(shape, definitions, within) for name, shape in value.items()}
-        elif key not in ("title", "discriminator"):  # which maps to definitions that are no longer there
-            found[key] = _inlined(value, definitions, within)
-    return found
+    return {"properties": {}, **own_schema(raw)}
 
 
 class ClientTool(BaseTool):
