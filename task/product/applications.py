@@ -17,7 +17,7 @@ from task.errors import InvalidRequest
 from task.llm.dial import core_headers
 from task.permissions.decisions import PermissionMode
 from task.product.profile import Profile, Services, no_tools
-from task.settings.sections import ApplicationLimits, ApplicationSettings
+from task.settings.dial import ApplicationLimits, ApplicationSettings
 from task.settings.values import Section
 
 CLIENT = frozenset({"starters"})  # the properties that all who see an application may read

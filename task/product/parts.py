@@ -26,7 +26,7 @@ from task.search.readings import Readings
 from task.search.shelf import DocumentCache
 from task.search.vectors import MemoryVectors, PgVectors
 from task.settings import McpServerSettings, Settings, process_environment
-from task.settings.sections import ApplicationLimits
+from task.settings.dial import ApplicationLimits
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool

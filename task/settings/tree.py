@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import PrivateAttr, SecretStr
 
-from task.settings import framework, sections
+from task.settings import dial, framework, sections
 from task.settings.values import (
     AsJson,
     Folder,
@@ -108,11 +108,11 @@ class Settings(Section):
     metrics: sections.MetricsSettings = sections.MetricsSettings()
     http: sections.HttpSettings = sections.HttpSettings()
     limits: sections.LimitSettings = sections.LimitSettings()
-    deployments: sections.DeploymentSettings = sections.DeploymentSettings()
-    applications: sections.ApplicationSettings = sections.ApplicationSettings()
+    deployments: dial.DeploymentSettings = dial.DeploymentSettings()
+    applications: dial.ApplicationSettings = dial.ApplicationSettings()
     interpreter: sections.InterpreterSettings = sections.InterpreterSettings()
     rag: sections.RagSettings = sections.RagSettings()
-    dial_files: sections.DialFilesSettings = sections.DialFilesSettings()
+    dial_files: dial.DialFilesSettings = dial.DialFilesSettings()
     local_model: sections.LocalModelSettings = sections.LocalModelSettings()
     ollama: sections.OllamaSettings = sections.OllamaSettings()
     dapr: sections.DaprSettings = sections.DaprSettings()

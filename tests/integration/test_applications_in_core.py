@@ -16,7 +16,7 @@ from task.cli.core_config import OWN_CONFIG, config_fragment
 from task.cli.doctor import effective
 from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
-from task.settings.sections import ApplicationSettings
+from task.settings.dial import ApplicationSettings
 from tests.support.agent import running_agent
 from tests.support.callees import callee, entry, stage
 from tests.support.chat_reader import ChatReader

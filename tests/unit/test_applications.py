@@ -13,7 +13,7 @@ from task.permissions.decisions import PermissionMode
 from task.product.applications import ApplicationProperties, Bounds, narrowed
 from task.product.opening import opened_bare
 from task.product.profile import no_tools
-from task.settings.sections import ApplicationLimits
+from task.settings.dial import ApplicationLimits
 from task.tools.mcp.connection import identity_of
 
 MOST = ApplicationLimits(steps=10, run_tokens=5000)
