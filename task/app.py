@@ -19,8 +19,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
 from task.conversation.state import StateSeal
-from task.core_client.deployments import calling
-from task.core_client.models import Caller, nobody
+from task.core_client.models import Caller, calling, nobody
 from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
 from task.errors import (
     InvalidRequest,

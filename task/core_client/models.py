@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
+from urllib.parse import quote, unquote
 
 from task.conversation.messages import Attachment
+from task.errors import ToolError
 from task.llm.base import Usage
 
+CALL_PATH = "x-dial-agent-call-path"  # as servers read names of headers
+DEEPEST = 5  # calls of deployments inside each other
 TOOLS = "tools"  # the model name for tokens of tools that name no model
 
 
@@ -35,6 +39,22 @@ class Caller:
     files: tuple[Attachment, ...] = ()
     application: str = ""
     spend: Spend = lambda _usage, _model=TOOLS, /: None
+
+
+def calling(caller: Caller, name: str) -> Caller:
+    """The caller as the deployment `name` shall see it: with the path of the calls that led there.
+
+    Raises:
+        ToolError: the deployment is on that path already, or the path is too long.
+    """
+    parts = (*caller.headers.get(CALL_PATH, "").split(","), caller.application)
+    path = [*dict.fromkeys(unquote(part) for part in parts if part)]
+    if name in path:
+        raise ToolError(f"{name} is not called: it is answering this request already, and would call itself for ever.")
+    if len(path) >= DEEPEST:
+        raise ToolError(f"{name} is not called: {DEEPEST} deployments are calling each other already. Answer without.")
+    longer = ",".join(quote(part, safe="") for part in (*path, name))
+    return replace(caller, headers={**caller.headers, CALL_PATH: longer})
 
 
 async def nobody() -> str:

@@ -96,8 +96,8 @@ class ModelListings:
 
     async def chat_models(self, api_key: str) -> list[str]:
         """The ids of the chat models that the caller may use, in Core's order; empty if Core does not answer."""
-        found = await self._get("/openai/models", api_key)
-        items = cast("list[dict[str, Any]]", (found or {}).get("data") or [])
+        found = await self.get("/openai/models", api_key)
+        items = cast("list[dict[str, Any]]", (found.get("data") or []) if isinstance(found, dict) else [])
         return [str(item["id"]) for item in items if (item.get("capabilities") or {}).get("chat_completion")]
 
     async def lacks(self, deployment: str, api_key: str) -> bool:
@@ -116,19 +116,15 @@ class ModelListings:
     async def _listing(self, model: str, api_key: str) -> dict[str, Any]:
         found = self._kept.get(model)
         if found is None:
-            found = await self._get(f"/openai/models/{quote(model, safe='')}", api_key)
-            if found is None:
+            found = await self.get(f"/openai/models/{quote(model, safe='')}", api_key)
+            if not isinstance(found, dict):
                 return {}
-            self._kept[model] = found
+            self._kept[model] = found = cast("dict[str, Any]", found)
         return found
 
     async def get(self, path: str, api_key: str) -> Any:
         """The JSON at this path of Core's; None where there is none for this key."""
         return await listing(self._session, f"{self._endpoint}{path}", core_headers(api_key), _SECONDS)
-
-    async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
-        found = await self.get(path, api_key)
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     async def _status(self, path: str, api_key: str) -> int | None:
         url, timeout = f"{self._endpoint}{path}", aiohttp.ClientTimeout(_SECONDS)

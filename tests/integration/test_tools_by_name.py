@@ -13,7 +13,7 @@ from aiohttp import web
 from yarl import URL
 
 from task.conversation.messages import Message
-from task.core_client.deployments import CALL_PATH
+from task.core_client.models import CALL_PATH
 from task.llm.scripted import says, wants
 from task.product import Profile, Services, opened
 from task.product.names import UNKNOWN, named_tools

@@ -48,10 +48,6 @@ class MemoryUploads(DialFiles):
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
         return url
 
-    def check(self, url: str, api_key: str) -> str:
-        assert api_key == CALLER.api_key
-        return url
-
 
 @dataclass
 class Asked:

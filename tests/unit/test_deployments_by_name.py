@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, assistant
-from task.core_client.deployments import CALL_PATH
+from task.core_client.models import CALL_PATH
 from task.output.links import Suspicion
 from task.output.sinks import DefangedChoice
 from task.tools.deployment.deployment_tool import DeploymentSpec, DeploymentTool

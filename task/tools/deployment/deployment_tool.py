@@ -18,8 +18,8 @@ import orjson
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role, frozen_data, user
-from task.core_client.deployments import calling
-from task.core_client.files import DialFiles, file_url
+from task.core_client.files import DialFiles
+from task.core_client.models import calling
 from task.errors import ProviderError, ToolError
 from task.llm.base import DialDelta, FileDelta, Finish, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
@@ -218,13 +218,12 @@ class DeploymentTool(BaseTool):
             raise ToolError(f"The {self._called.prompt} is empty; say what {self.name} is to do.")
         files: list[Attachment] = []
         for url in dict.fromkeys(arguments.get(FILES, ())):
-            relative = file_url(url, self._endpoint)
+            # Core checks that the caller may read it, and this that no other owner of a shared key is meant.
+            relative = self._files.check(url, params.api_key)
             name, accepted = unquote(PurePosixPath(relative).name), self._called.attachments
             kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
             if not any(fnmatch(kind, pattern) for pattern in accepted):
                 raise ToolError(f"{name!r} ({kind}) cannot be passed on: only {', '.join(accepted)} can.")
-            # Core checks that the caller may read it, and this that no other owner of a shared key is meant.
-            self._files.check(relative, params.api_key)
             files.append(Attachment(kind, name, url=relative))
         chosen = {name: arguments[name] for name in self._called.arguments if name in arguments}
         configuration = {**self._called.configuration, **chosen}

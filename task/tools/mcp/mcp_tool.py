@@ -8,9 +8,8 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
-from task.core_client.deployments import calling
 from task.core_client.files import DialFiles
-from task.core_client.models import TOOLSET, Result, SignIn, channel_of, no_access
+from task.core_client.models import TOOLSET, Result, SignIn, calling, channel_of, no_access
 from task.errors import ToolError
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
