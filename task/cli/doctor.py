@@ -113,9 +113,9 @@ async def effective(settings: Settings, application: str) -> list[Check]:
         "tools": ", ".join(tool.name for tool in tools),
         "context": ", ".join(profile.folders),
     }
-    notes = {one.server: one.summary for one in issues} | ({"not found": ", ".join(sorted(lost))} if lost else {})
-    rows = [Check(name, "ok", text or "none") for name, text in found.items()]
-    return rows + [Check(name, "note", text, "Correct it, or ask an operator of DIAL.") for name, text in notes.items()]
+    notes = [Check(one.server, "note", one.summary) for one in issues]
+    notes += [Check("not found", "note", ", ".join(sorted(lost)), "Correct them, or ask an operator.")] if lost else []
+    return [*(Check(name, "ok", text or "none") for name, text in found.items()), *notes]
 
 
 @row(ROWS, "settings")
