@@ -14,7 +14,7 @@ from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CORE
-from task.llm.transport import RETRIES, Retries, answer_bytes, listing
+from task.llm.transport import LARGEST_LIST, RETRIES, Retries, answer_bytes, listing
 from task.llm.window import ANSWER_TOKENS
 
 
@@ -122,9 +122,9 @@ class ModelListings:
             self._kept[model] = found = cast("dict[str, Any]", found)
         return found
 
-    async def get(self, path: str, api_key: str) -> Any:
-        """The JSON at this path of Core's; None where there is none for this key."""
-        return await listing(self._session, f"{self._endpoint}{path}", core_headers(api_key), _SECONDS)
+    async def get(self, path: str, api_key: str, most: int = LARGEST_LIST) -> Any:
+        """The JSON of at most so many bytes at this path of Core's; None where there is none for this key."""
+        return await listing(self._session, f"{self._endpoint}{path}", core_headers(api_key), _SECONDS, most)
 
     async def _status(self, path: str, api_key: str) -> int | None:
         url, timeout = f"{self._endpoint}{path}", aiohttp.ClientTimeout(_SECONDS)

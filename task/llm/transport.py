@@ -152,14 +152,17 @@ async def answer_bytes(
         raise
 
 
-async def listing(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], seconds: float = 2) -> Any:
-    """The JSON that a server answers a GET with; None where it does not answer, refuses, or sends something else."""
+async def listing(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], seconds: float = 2, most: int = LARGEST_LIST
+) -> Any:
+    """The JSON of at most so many bytes that a server answers a GET with; None where it does not answer, refuses, or
+    sends something else."""
     timeout, body = aiohttp.ClientTimeout(total=seconds), bytearray()
     try:
         async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
             while response.status == 200 and (piece := await response.content.readany()):
                 body += piece
-                if len(body) > LARGEST_LIST:
+                if len(body) > most:
                     return None
             return orjson.loads(body) if response.status == 200 else None
     except (aiohttp.ClientError, TimeoutError, ValueError):

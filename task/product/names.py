@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KINDS = ("model", "application", "toolset")
 KEPT, MOST_NAMED, MOST_TYPES, LONGEST_TEXT, SECONDS = 1_000, 50, 50, 4_000, 300.0
+MOST_BYTES = 2**17  # that users wrote about one: to read more would hold the event loop
 _TEXTS = ("display_name", "description")
 _ARGUMENT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 UNKNOWN = MCPFailure(
@@ -95,7 +96,7 @@ class Deployments:
     ) -> DeploymentTool | ServerSpec | None:
         place = (await caller.principal(), caller.application, name, label)
         if place not in self._kept:
-            found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", caller.api_key)
+            found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", caller.api_key, 4 * MOST_BYTES)
             self._kept[place] = await self._made(found, name, label, kind, caller) if isinstance(found, dict) else None
         return self._kept.get(place)
 
@@ -109,7 +110,7 @@ class Deployments:
             return ServerSpec(label, url, forward_key=True, toolset=toolset, called=name)
         schema: Any = None
         if features.get("configuration") is True:
-            schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", caller.api_key)
+            schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", caller.api_key, MOST_BYTES)
         parameters = _parameters(schema, label) if isinstance(schema, dict) else {}
         given = parameters.get("properties", {}).items()
         arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}

@@ -288,6 +288,7 @@ DEEP: Any = json.loads('{"properties":' * 300 + "{}" + "}" * 300)
 METADATA: dict[str, tuple[Any, Any]] = {
     "deep": ({"description": DEEP, "features": {"configuration": True}, "input_attachment_types": [DEEP, 7]}, DEEP),
     "large": ({"description": "x" * 100_000, "features": {"configuration": True}}, {"properties": {"x" * 30_000: {}}}),
+    "buttons": ({"features": {"configuration": True}}, {"properties": {"x": {}, "b": {"dial:widget": "x" * 10**6}}}),
     "wrong": ({"description": 7, "features": ["configuration"], "input_attachment_types": "text"}, []),
 }
 
