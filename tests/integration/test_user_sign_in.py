@@ -64,6 +64,13 @@ async def test_a_user_signs_in_and_nothing_that_is_stored_shows_the_token(tmp_pa
         assert await users.token("ann", "tickets") is None
 
 
+@pytest.mark.fault("sign-in: a token that lasts for longer than can be counted")
+async def test_a_token_that_lasts_for_ever_is_one_that_can_be_used(tmp_path: Path) -> None:
+    async with sign_ins(tmp_path, seconds=10**400) as (peer, users):
+        await signed_in(users)
+        assert await users.token("ann", "tickets") in peer.access
+
+
 @pytest.mark.fault("sign-in: a `state` or `iss` of another, a second or a late answer, a user who refuses")
 @pytest.mark.parametrize("case", ["another's", "forged", "iss", "no iss", "late", "refused", "code"])
 async def test_only_the_answer_to_the_users_own_sign_in_counts_and_only_once(tmp_path: Path, case: str) -> None:

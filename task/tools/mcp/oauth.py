@@ -37,6 +37,7 @@ from task.tools.models import Effect, ToolCallParams
 logger = logging.getLogger(__name__)
 
 FLOW_SECONDS = 600.0  # that the user has for signing in
+LONGEST_SECONDS = 10**9  # of a token
 EARLY_SECONDS = 30.0  # before its end a token is refreshed
 MAX_BYTES = 2**18  # of metadata, of a registration, of tokens
 SECONDS = 10.0  # for each request, and for a refresh by another process
@@ -225,7 +226,8 @@ class UserSignIns:
         tokens = OAuthToken.model_validate_json(response.content)
         tokens.refresh_token = tokens.refresh_token or grant.get("refresh_token")
         kept.tokens = tokens
-        kept.expires = self.store.now() + tokens.expires_in if tokens.expires_in is not None else None
+        seconds = tokens.expires_in
+        kept.expires = self.store.now() + min(seconds, LONGEST_SECONDS) if seconds is not None else None
 
     def _seal(self, owner: str, server: str) -> Fernet:
         key = hmac.new(self.secret, f"dial-agent: tokens\n{owner}\n{server}".encode(), sha256).digest()
