@@ -16,7 +16,9 @@ from task.conversation.inputs import Answer
 from task.errors import InvalidRequest
 from task.llm.scripted import says, wants
 from task.store.access import StoreAccess, StoreOptions
+from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.mcp.oauth import NOT_YOURS, UserSignIns
+from tests.support.choices import CALLER
 from tests.support.command_console import AtTheTerminal, talking
 from tests.support.http_api import Api, http_api, said
 from tests.support.oauth_peer import Change, OAuthPeer, agree, oauth_peer
@@ -41,6 +43,10 @@ async def sign_ins(
         await store.close()
 
 
+async def ann() -> str:
+    return "ann"
+
+
 async def signed_in(users: UserSignIns, owner: str = "ann") -> dict[str, str]:
     """What the browser brought back from a sign-in that is finished."""
     back = await agree(await users.start(owner, "tickets", BACK))
@@ -62,6 +68,16 @@ async def test_a_user_signs_in_and_nothing_that_is_stored_shows_the_token(tmp_pa
         assert await users.token("bob", "tickets") is None  # it is sealed for its owner
         assert [await users.forget("ann", "tickets"), await users.forget("ann", "tickets")] == [True, False]
         assert await users.token("ann", "tickets") is None
+
+
+async def test_other_turns_do_not_end_a_sign_in_that_the_user_is_in_the_middle_of(tmp_path: Path) -> None:
+    async with sign_ins(tmp_path) as (peer, users):
+        hub = MCPHub([ServerSpec("tickets", peer.url, sign_in=True)], user_sign_ins=users)
+        back = await agree(await users.start("ann", "tickets", BACK))
+        [issue] = (await hub.discover(replace(CALLER, principal=ann))).issues
+        assert issue.status == 401
+        assert await users.finish("ann", back["state"], back["code"], back["iss"]) == "tickets"
+        await hub.close()
 
 
 @pytest.mark.fault("sign-in: a token that lasts for longer than can be counted")

@@ -227,7 +227,7 @@ class _Server:
         except AgentError as error:
             raise MCPFailure(Fault.UNAVAILABLE, name, str(error)) from error
         if token is None:
-            raise await self.rejected(caller)
+            raise MCPFailure(Fault.CREDENTIAL, name, TO_SIGN_IN.format(name), 401)
         return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True)
 
     async def rejected(self, caller: Caller | None) -> MCPFailure:
