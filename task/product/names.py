@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
@@ -47,9 +47,7 @@ class Deployments:
         self._core, self._endpoint, self._access = core, endpoint, access
         self._kept: TLRUCache[tuple[str, ...], Any] = TLRUCache(
             KEPT,
-            lambda _, made, now: (
-                now + (KEPT_SECONDS if isinstance(made, DeploymentTool | ServerSpec) else MISSED_SECONDS)
-            ),
+            lambda _, made, now: now + (MISSED_SECONDS if isinstance(made, dict | None) else KEPT_SECONDS),
         )
 
     async def named(
@@ -57,52 +55,46 @@ class Deployments:
     ) -> Mapping[str, DeploymentTool | ServerSpec] | None:
         """What Core lets the caller use now of these names, as tools that are not called as those that are `taken` are,
         or as servers of tools; None while it does not say."""
-        if (allowed := await self._allowed(caller)) is None:
+        who = (await caller.principal(), caller.application)
+        if (allowed := await self._allowed(who, caller.api_key)) is None:
             return None
-        used, asked = {*taken, *ALIASES}, dict[str, Awaitable[DeploymentTool | ServerSpec | None]]()
+        used, places = {*taken, *ALIASES}, dict[tuple[str, ...], str]()
         # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once. No list has
         # them: what Core says of the one decides.
         for name in dict.fromkeys(map(unquote, names)):
             kind = name.partition("s/")[0] if "/" in name else allowed.get(name)
-            if kind not in KINDS or not is_path(name) or len(asked) == MOST_NAMED:
+            if kind not in KINDS or not is_path(name) or len(places) == MOST_NAMED:
                 continue
             label = fit(name)
             if "/" in name or label in used:
                 # So a name that a user chose is not one that an operator's rule means.
                 label = fit(f"{kind}_{name.rpartition('/')[2][:20]}_{sha256(name.encode()).hexdigest()[:8]}")
             used.add(label)
-            asked[name] = self._kept_or_made(name, kind, label, caller)
-        made = zip(asked, await asyncio.gather(*asked.values()), strict=True)
-        return {name: item for name, item in made if item is not None}
+            places[*who, name, label] = kind
+        asked = {place: kind for place, kind in places.items() if place not in self._kept}
+        found = [self._made(place[2], kind, place[3], caller.api_key) for place, kind in asked.items()]
+        self._kept.update(zip(asked, await asyncio.gather(*found), strict=True))
+        return {place[2]: made for place in places if (made := self._kept.get(place)) is not None}
 
-    async def _allowed(self, caller: Caller) -> Mapping[str, str] | None:
+    async def _allowed(self, who: tuple[str, ...], api_key: str) -> Mapping[str, str] | None:
         # The names that the caller may use, with their kinds, without users' own: one request a minute. An older Core
         # is asked for its listings. What has changed since is refused by Core when it is called.
-        place = (await caller.principal(), caller.application)
-        if (known := self._kept.get(place)) is not None:
+        if (known := self._kept.get(who)) is not None:
             return cast("Mapping[str, str]", known)
-        found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", caller.api_key)
+        found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", api_key)
         if not isinstance(found, list):
-            pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", caller.api_key) for kind in KINDS))
+            pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", api_key) for kind in KINDS))
             if not all(isinstance(page, dict) for page in pages[:2]):  # older Cores have no toolsets
                 return None
             found = [item for page in pages if isinstance(page, dict) for item in page.get("data") or ()]
         items = [cast("dict[str, Any]", item) for item in found if isinstance(item, dict)]
-        self._kept[place] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
+        self._kept[who] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
         return known
 
-    async def _kept_or_made(
-        self, name: str, kind: str, label: str, caller: Caller
-    ) -> DeploymentTool | ServerSpec | None:
-        place = (await caller.principal(), caller.application, name, label)
-        if place not in self._kept:
-            found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", caller.api_key, 4 * MOST_BYTES)
-            self._kept[place] = await self._made(found, name, label, kind, caller) if isinstance(found, dict) else None
-        return self._kept.get(place)
-
-    async def _made(
-        self, found: dict[str, Any], name: str, label: str, kind: str, caller: Caller
-    ) -> DeploymentTool | ServerSpec:
+    async def _made(self, name: str, kind: str, label: str, api_key: str) -> DeploymentTool | ServerSpec | None:
+        found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", api_key, 4 * MOST_BYTES)
+        if not isinstance(found, dict):
+            return None
         features = found["features"] if isinstance(found.get("features"), dict) else {}
         if kind == "toolset" or features.get("mcp") is True:
             toolset = name if kind == "toolset" else ""
@@ -110,7 +102,7 @@ class Deployments:
             return ServerSpec(label, url, forward_key=True, toolset=toolset, called=name)
         schema: Any = None
         if features.get("configuration") is True:
-            schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", caller.api_key, MOST_BYTES)
+            schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", api_key, MOST_BYTES)
         parameters = _parameters(schema, label) if isinstance(schema, dict) else {}
         given = parameters.get("properties", {}).items()
         arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}

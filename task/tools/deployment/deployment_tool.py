@@ -192,8 +192,8 @@ class DeploymentTool(BaseTool):
                         break
         except ProviderError as error:
             why = _REFUSED.format(deployment) if error.code in _CONTENT_CODES else explained(error, deployment)
-            said = f" It said: {error.text}" if error.text and (error.status_code or 500) < 500 else ""
-            raise ToolError(why + said) from error
+            said = " ".join((error.display_message or error.text).split())
+            raise ToolError(f"{why} It said: {said}" if said and (error.status_code or 500) < 500 else why) from error
         if reason == "content_filter":
             raise ToolError(_REFUSED.format(deployment))
         said = "".join(texts).strip()
