@@ -29,7 +29,7 @@ _SECONDS = 60.0
 _REFUSALS = {
     400: "DIAL Core refuses {subject} as malformed. Use the URL exactly as it stands in the attachments.",
     401: "DIAL Core does not accept this request's key, so {subject} cannot be reached. Answer without it.",
-    403: "No access to {subject}. Ask the user to attach it to the message: only attached files can be read.",
+    403: "No access to {subject}. Ask the user to attach it to the message; what is attached can be read, not changed.",
     404: "There is no {subject}. Check the URL, or ask the user to attach the file again.",
     412: "{subject} was changed since you read it, or is there already. Nothing was done: read it again, then decide.",
 }

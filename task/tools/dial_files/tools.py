@@ -163,7 +163,9 @@ async def _known(user: UserFiles, params: ToolCallParams, url: str, *, whole: bo
     if found is None and not whole:
         raise ToolError(f"There is no file {name}. List the folder to see what is there.")
     if found is not None and (seen or whole) and seen != found.etag:
-        raise ToolError(f"{name} {'was changed since you read it' if seen else 'is there already'}. Read it first.")
+        raise ToolError(
+            f"{name} {'was changed since you read it' if seen else 'is there already'}. Read it, then write."
+        )
     return found
 
 
