@@ -32,9 +32,7 @@ def add_editor(app: FastAPI, options: HttpOptions, bounds: Bounds) -> None:
     facts = {"core": options.editor_core, "hosts": list(options.editor_origins)}
     facts |= {"schema": APPLICATION_SCHEMA, "check": CHECK}
     text = (STATIC / "editor.html").read_text("utf-8").replace("{facts}", html.escape(json.dumps(facts)))
-
-    async def page(_: Request) -> Response:
-        return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
+    page = Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
 
     async def check(request: Request) -> Response:
         """What is wrong: a sentence, and the path to the field (`at`); nothing for good properties."""
