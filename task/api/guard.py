@@ -121,8 +121,8 @@ class Guard:
             }
             await Response(status_code=204, headers=allowed)(scope, receive, send)
             return
-        asked_by_core = self.options.request_keys and path == APPLICATION_SCHEMA  # for no user, and so without a key
-        if refusal is None and is_dial and not (self.options.behind_core or asked_by_core):
+        is_for_all = self.options.behind_core or path == APPLICATION_SCHEMA  # Core reads it for no user, without a key
+        if refusal is None and is_dial and not is_for_all:
             refusal = await self._identified(scope, headers)
         if refusal is None:
             # The application sees a caller who leaves in the middle; what it answers is not sent.

@@ -58,6 +58,13 @@ def nested(depth: int) -> bytes:
     return b'{"messages": ' + b"[" * depth + b"]" * depth + b"}"
 
 
+@pytest.mark.parametrize("mode", ["dial", "keys"])
+async def test_core_reads_the_schema_of_applications_without_a_key_in_every_mode(mode: str, tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, http={"mode": mode}) as api:
+        assert (await api.get(APPLICATION_SCHEMA)).json["type"] == "object"
+        assert (await tried(api, *ROUTES[0], {})).status == 401
+
+
 @pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")
 @pytest.mark.parametrize("headers", [{}, {"Api-Key": "anything"}, {"Authorization": "Bearer anything"}])
 async def test_with_the_operators_own_model_owners_of_keys_are_served(
