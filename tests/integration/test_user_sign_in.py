@@ -215,6 +215,7 @@ async def test_a_run_waits_for_the_sign_in_even_beyond_a_restart_and_goes_on_wit
         async with http_api(READS, says("The printer."), tmp_path=tmp_path, mcp_servers=server) as api:
             await api.post("/sign-ins", await agree(place))
             asked = await waiting(api)
+            assert "contacts tickets" in str(asked)
             answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "approve"})
             events = await api.events(answered.json["resumed"]["run_id"])
             assert "".join(event["text"] for event in events if event["type"] == "text") == "The printer."

@@ -290,8 +290,9 @@ class SignInTool(BaseTool):
         self._server, self._sign_ins = server, sign_ins
         described = f"Ask the user to sign in to {server}. Call it if tools of {server} are missing or refuse access."
         parameters = object_schema("server", server={"type": "string", "enum": [server]})
-        # No rule of the product's allows what executes, so that the user is asked.
-        self.spec = ToolSpec(f"{SIGN_IN}{server}", described, parameters, frozenset({Effect.EXECUTE}), Origin.OWN)
+        # No rule of the product's allows what writes, so that the user is asked.
+        effects = frozenset({Effect.WRITE, Effect.NETWORK})
+        self.spec = ToolSpec(f"{SIGN_IN}{server}", described, parameters, effects, Origin.OWN)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         owner = await tool_call_params.known_caller.principal()
