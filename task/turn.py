@@ -141,7 +141,7 @@ async def _tools(
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
-    found = await discover(request.caller, taken, choice)
+    found = await discover(request.caller, taken)
     found.show(choice)
     of_servers = found.tools if profile.builtin is None else profile.kept(found.tools)
     offered = [tool for tool in (*own, *of_servers) if policy.offers(tool.name)]

@@ -12,8 +12,9 @@ from task.console.attachments import AttachedFile, attach, mentioned, message_wi
 from task.console.configuration import ConfigurationManager
 from task.console.conversation import OWNER, Conversation, decided, load_state, save_state
 from task.console.error_handler import ErrorHandler
+from task.console.sign_in import sign_in
 from task.console.slash.completion import complete
-from task.console.slash.table import find_command, sign_in
+from task.console.slash.table import find_command
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager

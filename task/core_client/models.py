@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 from urllib.parse import quote, unquote
 
 from task.conversation.messages import Attachment
@@ -72,14 +72,11 @@ class DownloadedFile:
     etag: str | None
 
 
-CHANNEL = "X-DIAL-CLIENT-CHANNEL-ID"
 TOOLSET, SERVICE = "toolset/signin", "external-service/signin"
-Result = Literal["success", "denied", "timeout", "error", "no channel"]
+Result = Literal["success", "refused", "no channel"]
 _REASONS: Mapping[Result, str] = {
     "success": "still refuses access after the user has signed in",
-    "denied": "needs the user to sign in, and the user refused",
-    "timeout": "needs the user to sign in, and the user did not do it in time",
-    "error": "needs the user to sign in, and DIAL's dialog for that closed without a result",
+    "refused": "needs the user to sign in, and the user did not",
     "no channel": "needs the user to sign in, for which this client has no dialog, but DIAL Chat has",
 }
 
@@ -90,16 +87,6 @@ class SignIn:
 
     method: str
     target: str
-
-    def as_request(self, number: str) -> dict[str, Any]:
-        """The JSON-RPC request that asks the client for it."""
-        parameters = {"toolsetId" if self.method == TOOLSET else "url": self.target}
-        return {"jsonrpc": "2.0", "id": number, "method": self.method, "params": parameters}
-
-
-def channel_of(caller: Caller) -> str:
-    """The id of the channel to the client that asked; empty without one."""
-    return next((value for name, value in caller.headers.items() if name.lower() == CHANNEL.lower()), "")
 
 
 def no_access(result: Result, name: str) -> str:
@@ -112,29 +99,27 @@ class SignIns:
     """The sign-ins that the calls of one step wait for: as soon as all calls that still run wait for one, they are
     requested together, in one dialog. `running` is how many of the calls run; call `look` when it falls."""
 
-    running: int = 0
-    waiting: int = 0
-    _results: dict[SignIn, Result | None] = field(default_factory=dict[SignIn, Result | None])
+    running: int = 1
+    results: dict[SignIn, Result | None] = field(default_factory=dict[SignIn, Result | None])
     _all_wait: asyncio.Event = field(default_factory=asyncio.Event)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def look(self) -> None:
-        if self.waiting >= self.running:
+        if self.results and self.running <= 0:
             self._all_wait.set()
 
     async def result(
         self, items: Sequence[SignIn], ask: Callable[[Sequence[SignIn]], Awaitable[Mapping[SignIn, Result]]]
     ) -> Result:
         """Success, or another result of one of the `items`, which this call needs."""
-        self._results = {**dict.fromkeys(items), **self._results}
-        self.waiting += 1
+        self.results = {**dict.fromkeys(items), **self.results}
+        self.running -= 1
         try:
             self.look()
             await self._all_wait.wait()
             async with self._asking:  # the first call asks for all, unless it is stopped
-                if wanted := [item for item, result in self._results.items() if result is None]:
-                    self._results |= await ask(wanted)
+                if wanted := [item for item, result in self.results.items() if result is None]:
+                    self.results |= await ask(wanted)
         finally:
-            self.waiting -= 1
-        results: list[Result] = [self._results[item] or "error" for item in items]
-        return max(results, key="success".__ne__)
+            self.running += 1
+        return max((self.results[item] or "refused" for item in items), key="success".__ne__)

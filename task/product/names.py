@@ -14,7 +14,6 @@ from cachetools import TLRUCache
 
 from task.core_client.files import is_path
 from task.llm.dial import KEPT_SECONDS, MISSED_SECONDS, ModelListings
-from task.output.sinks import ChoiceSink
 from task.permissions.names import ALIASES
 from task.tools.deployment.deployment_tool import OWN_ARGUMENTS, DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.mcp.hub import LONGEST_NAMED_SCHEMA, Discovered, ServerSpec
@@ -131,11 +130,7 @@ def _parameters(schema: dict[str, Any], label: str) -> dict[str, Any]:
 
 
 async def named_tools(
-    services: Services,
-    profile: Profile,
-    caller: Caller | None,
-    taken: Collection[str],
-    choice: ChoiceSink | None = None,
+    services: Services, profile: Profile, caller: Caller | None, taken: Collection[str]
 ) -> Discovered:
     """The tools of the servers of the settings, and those that the profile names, under names that are not `taken`.
 
@@ -144,6 +139,6 @@ async def named_tools(
     made = await services.deployments.named(profile.names, caller, taken) if caller is not None else {}
     tools = [item for item in (made or {}).values() if isinstance(item, DeploymentTool)]
     servers = [item for item in (made or {}).values() if isinstance(item, ServerSpec)]
-    found = await services.mcp.discover(caller, {*taken, *(tool.name for tool in tools)}, choice, servers)
+    found = await services.mcp.discover(caller, {*taken, *(tool.name for tool in tools)}, servers)
     missing = (UNKNOWN,) if made is None else ()
     return replace(found, tools=(*tools, *found.tools), issues=(*found.issues, *missing))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from task.approvals.approvals import ApprovalRules, Claims
 from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
-from task.core_client.channel import sign_in
+from task.core_client.channel import Dialogs
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.llm.base import ModelOptions
@@ -100,10 +100,9 @@ def opened(
         store = StoreAccess(StoreOptions(**settings.store_options, redis=redis, fingerprint=fingerprint))
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
-        servers, dialog = parts.mcp_specs(settings), partial(sign_in, session, endpoint)
-        mcp = MCPHub(
-            servers, files, redis=redis, sign_in=dialog, user_sign_ins=_sign_ins(settings, servers, store, seal)
-        )
+        servers, sign_in = parts.mcp_specs(settings), Dialogs(session, endpoint).sign_in
+        users = _sign_ins(settings, servers, store, seal)
+        mcp = MCPHub(servers, files, redis=redis, sign_in=sign_in, user_sign_ins=users)
         claims, chosen = Claims(files), settings.permissions
         times = (chosen.open_minutes * 60, chosen.grant_hours * 3600)
         policy = parts.policy_of(settings)

@@ -160,13 +160,17 @@ class Toolbox:
         """
         deadline = monotonic() + (math.inf if seconds is None else seconds)
         room = PENDING_CHARS // max(len(calls), 1)
-        step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages, SignIns())
+        sign_ins = SignIns(min(len(calls), PARALLEL_CALLS))
+        step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages, sign_ins)
 
         async def answer(made: ToolCall) -> Message | Pending:
             call = self.names.resolved(made)
             async with self._slots:
                 started = perf_counter()
                 result = await self._answer(call, step)
+            step.sign_ins.running -= 1
+            if step.sign_ins.results:
+                step.sign_ins.look()
             if ended and isinstance(result, Message):
                 ended(call, result, perf_counter() - started)
             return result
@@ -226,13 +230,7 @@ class Toolbox:
             params.seconds, params.reference, params.earlier = limit, stage.reference, step.messages
             params.sign_ins = step.sign_ins
             with tool_call(tool.name, call.id) as measured:
-                step.sign_ins.running += 1
-                try:
-                    done = await _within(tool.execute(params), limit)
-                finally:
-                    step.sign_ins.running -= 1
-                    if step.sign_ins.waiting:
-                        step.sign_ins.look()
+                done = await _within(tool.execute(params), limit)
                 message = done or tool_message(call, _STOPPED.format(call.name, round(limit, 2)), failed=True)
                 if message.failed:
                     measured.failed("tool_error" if done else "timeout")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from task.conversation.inputs import Answer
-from task.errors import InvalidRequest
+from task.errors import InvalidRequest, NotFound
 from task.llm.scripted import says, wants
 from task.store.access import StoreAccess, StoreOptions
 from task.tools.mcp.hub import MCPHub, ServerSpec
@@ -66,7 +66,13 @@ async def test_a_user_signs_in_and_nothing_that_is_stored_shows_the_token(tmp_pa
         assert not any(secret in sealed for secret in (*peer.access, *peer.refresh, *peer.clients))
         await (await users.store.get()).sign_ins.put("bob", "tickets", sealed, None)
         assert await users.token("bob", "tickets") is None  # it is sealed for its owner
-        assert [await users.forget("ann", "tickets"), await users.forget("ann", "tickets")] == [True, False]
+        moved = replace(users, servers={"tickets": "https://elsewhere.example/mcp"})
+        assert await moved.token("ann", "tickets") is None  # and for the server's address
+        await users.forget("ann", "tickets", "an older token")
+        assert await users.token("ann", "tickets") == token
+        await users.forget("ann", "tickets")
+        with pytest.raises(NotFound):
+            await users.forget("ann", "tickets")
         assert await users.token("ann", "tickets") is None
 
 
@@ -133,8 +139,8 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "loopback by a name": ({"metadata": leads("https://localhost/r", "registration_endpoint")}, "not a public one"),
     "mapped": ({"metadata": leads("https://[::ffff:127.0.0.1]/r", "registration_endpoint")}, "not a public one"),
     "plain http": ({"metadata": leads("http://1.1.1.1/r", "registration_endpoint")}, "not a public one"),
-    "10 MB of metadata": ({"metadata": lambda _: b"{" * 10_000_000}, "too long"),
-    "10 MB about the resource": ({"resource": lambda _: b"{" * 10_000_000}, "too long"),
+    "10 MB of metadata": ({"metadata": lambda _: b"{" * 10_000_000}, "no usable answer"),
+    "10 MB about the resource": ({"resource": lambda _: b"{" * 10_000_000}, "no usable answer"),
     "another issuer": ({"metadata": leads("https://evil.example", "issuer")}, "another issuer"),
     "another resource": ({"resource": leads("https://evil.example/mcp", "resource")}, "another server"),
     "a page without https": ({"metadata": leads("http://evil.example/a", "authorization_endpoint")}, "with https"),
@@ -171,6 +177,33 @@ async def test_of_two_replicas_one_refreshes_a_token_and_both_use_it(tmp_path: P
         await other.store.close()
 
 
+@pytest.mark.fault("sign-in: an authorization server that is slow to refresh a token, or fails")
+async def test_a_slow_refresh_is_not_repeated_and_a_failed_one_ends_no_sign_in(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with sign_ins(tmp_path, clock=clock, seconds=60) as (peer, users):
+        await signed_in(users)
+        other = replace(users, store=StoreAccess(users.store.options))
+        clock.now += 61
+        peer.open.clear()
+        slow = asyncio.create_task(users.token("ann", "tickets"))
+        await asyncio.wait_for(peer.asked.wait(), 20)
+        clock.now += 12
+        waiting = asyncio.create_task(other.token("ann", "tickets"))
+        for _ in range(10):  # it looks, too
+            await other.token("bob", "tickets")
+        peer.open.set()
+        assert await slow == await waiting
+        assert peer.refreshed == 1
+        clock.now += 61
+        peer.status = 503
+        with pytest.raises(InvalidRequest, match="no usable answer"):
+            await users.token("ann", "tickets")
+        peer.status = 200
+        clock.now += 61
+        assert await users.token("ann", "tickets") in peer.access
+        await other.store.close()
+
+
 @pytest.mark.fault("sign-in: a lost or changed secret of the installation")
 async def test_with_another_secret_the_user_signs_in_again(tmp_path: Path) -> None:
     async with sign_ins(tmp_path) as (peer, users):
@@ -193,7 +226,7 @@ async def waiting(api: Api) -> dict[str, Any]:
 async def sign_in(api: Api) -> None:
     """Sign in as the page does it."""
     place = (await api.post("/sign-ins/tickets", {"redirect": f"{api.url}/"})).json["url"]
-    assert (await api.post("/sign-ins", await agree(place))).json == {"server": "tickets", "signed_in": True}
+    assert (await api.post("/sign-ins", await agree(place))).json == {"server": "tickets"}
 
 
 @pytest.mark.fault("sign-in: a restart while the user signs in")
@@ -209,7 +242,6 @@ async def test_a_run_waits_for_the_sign_in_even_beyond_a_restart_and_goes_on_wit
             events = await api.events(run["run_id"])
             assert events[-1]["status"] == "suspended"
             assert "Initialization issues" not in str(events)  # nothing is broken
-            assert (await api.get("/sign-ins")).json["sign_ins"] == [{"server": "tickets", "signed_in": False}]
             place = (await api.post("/sign-ins/tickets", {"redirect": f"{api.url}/"})).json["url"]
             assert "tickets needs the user to sign in" in str(api.upstream.requests[0].messages[0])
         async with http_api(READS, says("The printer."), tmp_path=tmp_path, mcp_servers=server) as api:
@@ -235,7 +267,6 @@ async def test_a_token_that_the_server_no_longer_takes_is_forgotten_and_the_user
         server = [{"name": "tickets", "url": peer.url, "sign_in": True}]
         async with http_api(says("Hi."), READS, ASKS, says("No."), tmp_path=tmp_path, mcp_servers=server) as api:
             await sign_in(api)
-            assert (await api.get("/sign-ins")).json["sign_ins"][0]["signed_in"]
             await api.complete("Hello")  # the list of tools is known
             peer.expire()
             run = (await api.post("/runs", {"messages": [said("Ticket 7?")]})).json
@@ -248,9 +279,9 @@ async def test_a_token_that_the_server_no_longer_takes_is_forgotten_and_the_user
             assert (await api.call("DELETE", "/sign-ins/tickets")).status == 404
             await sign_in(api)
             assert (await api.call("DELETE", "/sign-ins/tickets")).status == 204
-            assert not (await api.get("/sign-ins")).json["sign_ins"][0]["signed_in"]
-            bad = await api.post("/sign-ins/tickets", {"redirect": "javascript:alert(1)"})
-            assert (bad.status, (await api.post("/sign-ins/none", {"redirect": f"{api.url}/"})).status) == (400, 400)
+            for place in ("javascript:alert(1)", "http://localhost:80@evil.example/", "https://a@evil.example/"):
+                assert (await api.post("/sign-ins/tickets", {"redirect": place})).status == 400
+            assert (await api.post("/sign-ins/none", {"redirect": f"{api.url}/"})).status == 400
 
 
 class InTheBrowser(AtTheTerminal):

@@ -3,6 +3,7 @@
 Sources: RFC 6749, 7591, 7636 (S256), 8414, 8707, 9207, 9728. Refresh tokens rotate: who sends one again loses all.
 """
 
+import asyncio
 import base64
 import hashlib
 import secrets
@@ -30,7 +31,8 @@ def _same(document: dict[str, Any]) -> dict[str, Any]:
 class OAuthPeer:
     """`url` is the MCP server's, which has the tool `read_ticket`. `resource` and `metadata` change its documents.
 
-    `seconds` is how long tokens are valid; `calls` are the users' tokens with which the tool was called.
+    `seconds` is how long tokens are valid; `calls` are the users' tokens with which the tool was called. A refresh
+    that was `asked` for waits until it is `open`, and fails with another `status` than 200.
     """
 
     seconds: int = 3600
@@ -44,6 +46,9 @@ class OAuthPeer:
     refresh: dict[str, str] = field(default_factory=dict[str, str])
     refreshed: int = 0
     calls: list[str] = field(default_factory=list[str])
+    status: int = 200
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def expire(self) -> None:
         """Let the tokens that were given be invalid, as they are after a revocation."""
@@ -94,6 +99,10 @@ class OAuthPeer:
     async def token(self, request: web.Request) -> web.Response:
         asked = await request.post()
         if asked["grant_type"] == "refresh_token":
+            self.asked.set()
+            await self.open.wait()
+            if self.status != 200:
+                return web.Response(status=self.status)
             owner = self.refresh.pop(str(asked["refresh_token"]), "")
             self.refreshed += 1
             if owner != asked["client_id"]:
@@ -122,6 +131,7 @@ def _sent(document: dict[str, Any] | bytes) -> web.Response:
 async def oauth_peer(**options: Any) -> AsyncGenerator[OAuthPeer]:
     """Both servers, on two ports of this machine; `options` are the fields of the peer."""
     peer, resource, issuer = OAuthPeer(**options), web.Application(), web.Application()
+    peer.open.set()
     resource.router.add_post("/mcp", peer.mcp)
     resource.router.add_get("/.well-known/oauth-protected-resource/mcp", peer.describe_resource)
     issuer.router.add_get("/.well-known/oauth-authorization-server", peer.describe_issuer)

@@ -13,7 +13,7 @@ import orjson
 
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, local_path, unquoted
-from task.console.sign_in import sign_in as signed_in
+from task.console.sign_in import sign_in, sign_out
 from task.console.terminal.rendering import one_line
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
@@ -292,21 +292,6 @@ def retry(console: FrameworkController, argument: str) -> None:
 
 def _local_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def sign_in(console: FrameworkController, server: str) -> str:
-    if (known := console.product.services.mcp.user_sign_ins) is None:
-        raise InvalidRequest("There is no server to sign in to.")
-    if not server:
-        return "Servers to sign in to: " + ", ".join(known.servers)
-    return run_blocking(signed_in, known, console.caller.owner, server, console.ui.display_system_message)
-
-
-def sign_out(console: FrameworkController, server: str) -> str:
-    known = console.product.services.mcp.user_sign_ins
-    if known is None or not run_blocking(known.forget, console.caller.owner, server):
-        raise InvalidRequest(f"You are not signed in to {server!r}.")
-    return f"The tokens of {server} are deleted."
 
 
 def list_tools(console: FrameworkController, argument: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -148,9 +148,14 @@ async def _remember_status(response: httpx2.Response) -> None:
 
 async def _bound_answer(response: httpx2.Response) -> None:
     # The SDK reads a list, and any answer that is not a stream, whole, which would hold the event loop for seconds.
-    most = MAX_LIST_BYTES if b'"tools/list"' in response.request.content else MAX_EVENT_BYTES
-    if most == MAX_EVENT_BYTES and "event-stream" in response.headers.get("content-type", ""):
-        return
+    if b'"tools/list"' in response.request.content:
+        bound(response, MAX_LIST_BYTES)
+    elif "event-stream" not in response.headers.get("content-type", ""):
+        bound(response, MAX_EVENT_BYTES)
+
+
+def bound(response: httpx2.Response, most: int) -> None:
+    """Let the body break off with a `ValueError` when it is longer than `most` bytes."""
     import httpx2
 
     whole = response.stream
@@ -203,17 +208,21 @@ async def sdk_loaded() -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallIdentity:
-    """Headers of one request, and the `partition` within which lists of tools are shared."""
+    """Headers of one request, and the `partition` within which lists of tools are shared.
+
+    `refused` makes of a 401 what it means for these headers.
+    """
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     partition: str = "service"
     own: bool = False  # the headers contain a user's own key: nothing made with them may be shared
+    refused: Callable[[], Awaitable[MCPFailure]] | None = None
 
 
 SERVICE = CallIdentity()
 
 
-async def identity_of(caller: Caller | None, *, forward_key: bool) -> CallIdentity:
+async def identity_of(caller: Caller | None, *, forward_key: bool = False) -> CallIdentity:
     """The trace headers, and for a server that is trusted with them also key and other headers."""
     if caller is None:
         return SERVICE

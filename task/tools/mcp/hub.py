@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from cachetools import TTLCache
 from pydantic import TypeAdapter
 
 from task.core_client.files import DialFiles
-from task.core_client.models import TOOLSET, Result, SignIn, channel_of, no_access
-from task.errors import AgentError, new_reference
+from task.core_client.models import TOOLSET, SignIn, no_access
+from task.errors import AgentError, NotFound, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
@@ -39,8 +38,7 @@ FRESH_SECONDS = 60.0
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 MAX_NAMED, LONGEST_NAMED_SCHEMA = 256, 20_000  # of servers that users name, who are many
-ISSUES_TITLE, SIGN_IN_TITLE = "Initialization issues", "Sign-in"
-PAUSE_SECONDS = 600.0  # in which no dialog opens for the tools of a server to which the user did not sign in
+ISSUES_TITLE = "Initialization issues"
 _LIST = TypeAdapter(list[MCPToolModel])
 Listing = tuple[list[MCPToolModel], float]  # with its age in seconds
 Fetch = Callable[[], Awaitable[Listing]]
@@ -122,19 +120,24 @@ class MCPHub:
         self.redis = redis
         self._servers = [_Server(self, spec) for spec in servers]
         self._named: OrderedDict[str, _Server] = OrderedDict()
-        self._refused: TTLCache[tuple[str, str], Result] = TTLCache(MAX_CATALOGUES, PAUSE_SECONDS, clock)
+
+    @property
+    def signing_in(self) -> UserSignIns:
+        """The sign-ins of users. Raises: NotFound: no server wants them."""
+        if self.user_sign_ins is None:
+            raise NotFound("There is no server to sign in to.")
+        return self.user_sign_ins
 
     async def discover(
         self,
         caller: Caller | None = None,
         taken: Collection[str] = (),
-        choice: ChoiceSink | None = None,
         named: Sequence[ServerSpec] = (),
     ) -> Discovered:
         """The tools of all servers in a stable order, and of those `named` for this caller, under names not `taken`.
 
-        Without a caller, servers that need the caller's own key are left out. With a `choice`, the user may be asked
-        there to sign in to toolsets.
+        Without a caller, servers that need the caller's own key are left out. Toolsets to which the user has to sign in
+        are requested together, in one dialog.
         """
         servers = [server for server in self._servers if caller is not None or not server.of_users]
         for spec in named:
@@ -145,45 +148,21 @@ class MCPHub:
             for server in [self._named.pop(url) for url in idle[:spare]]:
                 await server.close()
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
-        locked = [
-            (server, known)
+        locked = {
+            SignIn(TOOLSET, server.spec.toolset): (server, known)
             for server, known in zip(servers, found, strict=True)
-            if known.failure is not None and known.failure.status == 401 and server.spec.toolset
-        ]
-        if locked and caller is not None and choice is not None and self.sign_in is not None:
-            await self._signed_in(locked, caller, choice, self.sign_in)
+            if server.spec.toolset and known.unauthorized
+        }
+        if locked and caller is not None and self.sign_in is not None:
+            results = await self.sign_in(caller, [*locked])
+            await asyncio.gather(*(locked[item][0].ready(caller) for item in locked if results[item] == "success"))
+            for item, (server, known) in locked.items():
+                if known.unauthorized:
+                    text = no_access(results[item], server.spec.name)
+                    known.failure = MCPFailure(Fault.CREDENTIAL, server.spec.name, text, 401)
         names = {*taken, *ALIASES}  # an alias never means the tool of another server
         tools = [tool for server, known in zip(servers, found, strict=True) for tool in server.tools(known, names)]
         return Discovered(tuple(tools), tuple(known.failure for known in found if known.failure is not None))
-
-    async def _signed_in(
-        self, locked: Sequence[tuple[_Server, _Catalogue]], caller: Caller, choice: ChoiceSink, sign_in: Open
-    ) -> None:
-        """Let the user sign in to all these toolsets in one dialog, and list the tools of those where he did."""
-        who = await caller.principal()
-        toolsets = [server.spec.toolset for server, _ in locked]
-        results: dict[str, Result] = {item: self._refused.get((who, item), "no channel") for item in toolsets}
-        wanted = [SignIn(TOOLSET, toolset) for toolset, result in results.items() if result == "no channel"]
-        if wanted and channel_of(caller):
-            stage, asked = StageProcessor.open_stage(choice, SIGN_IN_TITLE), dict[SignIn, Result]()
-            try:
-                stage.append_content("The user is asked to sign in:\n\n")
-                asked.update(await sign_in(caller, wanted))
-                names = {
-                    server.spec.toolset: server.spec.name for server, _ in locked
-                }  # a target may be a user's words
-                stage.append_content("".join(f"- {names[item.target]}: {result}\n" for item, result in asked.items()))
-            finally:
-                StageProcessor.close_stage_safely(stage, failed="success" not in asked.values())
-            results |= {item.target: result for item, result in asked.items()}
-            self._refused.update({(who, item.target): got for item, got in asked.items() if got != "success"})
-        await asyncio.gather(
-            *(server.ready(caller) for server, _ in locked if results[server.spec.toolset] == "success")
-        )
-        for server, known in locked:
-            if known.failure is not None and known.failure.status == 401:
-                text = no_access(results[server.spec.toolset], server.spec.name)
-                known.failure = MCPFailure(Fault.CREDENTIAL, server.spec.name, text, 401)
 
     async def tools_at(self, url: str) -> list[BaseTool]:
         """The tools of the server at `url`, which is added to the hub if it is new.
@@ -222,19 +201,19 @@ class _Server:
         if not self.spec.sign_in or caller is None or sign_ins is None:
             return identity
         owner, name = await caller.principal(), self.spec.name
+        missing = MCPFailure(Fault.CREDENTIAL, name, TO_SIGN_IN.format(name), 401)
         try:
             token = await sign_ins.token(owner, name)
         except AgentError as error:
             raise MCPFailure(Fault.UNAVAILABLE, name, str(error)) from error
         if token is None:
-            raise MCPFailure(Fault.CREDENTIAL, name, TO_SIGN_IN.format(name), 401)
-        return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True)
+            raise missing
 
-    async def rejected(self, caller: Caller | None) -> MCPFailure:
-        """Forget a token that the server does not accept: the user has to sign in again."""
-        if caller is not None and self._hub.user_sign_ins is not None:
-            await self._hub.user_sign_ins.forget(await caller.principal(), self.spec.name)
-        return MCPFailure(Fault.CREDENTIAL, self.spec.name, TO_SIGN_IN.format(self.spec.name), 401)
+        async def refused() -> MCPFailure:
+            await sign_ins.forget(owner, name, token)
+            return missing
+
+        return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True, refused=refused)
 
     async def ready(self, caller: Caller | None) -> _Catalogue:
         """The list for this caller, or why there is none."""
@@ -252,8 +231,6 @@ class _Server:
         doubted = self.client.failure is not None and not self.of_users
         suspected = doubted or catalogue.failure is not None
         await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
-        if self.spec.sign_in and catalogue.failure is not None and catalogue.failure.status == 401:
-            catalogue.failure = await self.rejected(caller)
         return catalogue
 
     def tools(self, catalogue: _Catalogue, taken: set[str]) -> Iterator[BaseTool]:
@@ -270,12 +247,10 @@ class _Server:
                 model,
                 name=name,
                 files=self._hub.files,
-                forward_key=spec.forward_key,
                 toolset=spec.toolset,
-                sign_in=self._hub.sign_in,
+                sign_in=self._hub.sign_in if spec.forward_key else None,
                 called=spec.called,
                 identify=self.identity,
-                rejected=self.rejected if self.spec.sign_in else None,
             )
 
     async def close(self) -> None:
@@ -316,6 +291,10 @@ class _Catalogue:
         self._hub, self._server = hub, server
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def unauthorized(self) -> bool:
+        return self.failure is not None and self.failure.status == 401
 
     async def ready(self, fetch: Fetch, *, doubted: bool) -> None:
         """Wait until `tools` or `failure` is known; `doubted`: a call has failed since the list was read."""

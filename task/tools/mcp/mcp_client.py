@@ -204,6 +204,8 @@ class MCPClient:
         except MCPFailure as failure:
             if failure.fault is not Fault.REFUSED:
                 self.failure = failure
+            if failure.status == 401 and identity.refused is not None:
+                raise await identity.refused() from failure
             raise
         finally:
             self.running -= 1

@@ -9,7 +9,7 @@ from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
 from task.core_client.files import DialFiles
-from task.core_client.models import TOOLSET, Result, SignIn, calling, channel_of, no_access
+from task.core_client.models import TOOLSET, Result, SignIn, calling, no_access
 from task.errors import ToolError
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
@@ -37,9 +37,9 @@ class MCPTool(BaseTool):
     """A tool of an MCP server. Source: API reference, MCPTool.
 
     `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of
-    results; `forward_key` sends the caller's own key and headers to the server. `sign_in` opens DIAL's dialog where the
-    server, Core's `toolset`, or a service behind it asks the user to sign in. `called` is its name in DIAL where it
-    may call others. `identify` says what is sent of the caller instead, `rejected` what to do when that is refused.
+    results; `identify` says what is sent of the caller. `sign_in` opens DIAL's dialog where the server, Core's
+    `toolset`, or a service behind it asks the user to sign in: only servers that are trusted with the user's key have
+    it, for the others could ask for anything. `called` is its name in DIAL where it may call others.
     """
 
     def __init__(
@@ -49,12 +49,10 @@ class MCPTool(BaseTool):
         *,
         name: str | None = None,
         files: DialFiles | None = None,
-        forward_key: bool = False,
         toolset: str = "",
         sign_in: Open | None = None,
         called: str = "",
-        identify: Identify | None = None,
-        rejected: Callable[[Caller | None], Awaitable[MCPFailure]] | None = None,
+        identify: Identify = identity_of,
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
@@ -66,14 +64,12 @@ class MCPTool(BaseTool):
             mcp_tool_model.parameters,
             effects=READS if reads else READS | {Effect.WRITE},
             # A call that the user has to sign in for waits for that, and is then repeated.
-            timeout=client.timeout + REPORT_SECONDS + (SECONDS + client.timeout if sign_in and forward_key else 0.0),
+            timeout=client.timeout + REPORT_SECONDS + (SECONDS + client.timeout if sign_in else 0.0),
         )
         self._files = files
-        self._forward_key = forward_key
         self._toolset, self._sign_in = toolset, sign_in
         self._called, self.by_name = called, bool(called)
-        self._rejected = rejected
-        self._identify = identify or partial(identity_of, forward_key=forward_key)
+        self._identify = identify
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
@@ -91,36 +87,28 @@ class MCPTool(BaseTool):
             meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
             identity=identity,
         )
-        needed, result = await self._attempt(call)
-        if needed and caller is not None and self._sign_in is not None:
-            name = self._toolset or self.client.name
-            if channel_of(caller):
-                tool_call_params.stage.append_content(f"Waiting until the user has signed in to {name} in DIAL.\n\n")
-            got = await tool_call_params.sign_ins.result(needed, partial(self._sign_in, caller))
-            if got == "success":
-                needed, result = await self._attempt(call)  # once: what is still refused then is a failure
-            if needed:
-                raise ToolError(no_access(got, name))
-        if isinstance(result, MCPFailure):
-            raise await self._rejected(caller) if result.status == 401 and self._rejected is not None else result
+        got: Result | None = None  # of the sign-in, after which the call is repeated once
+        while True:
+            try:
+                result = await call()
+            except MCPFailure as failure:
+                if failure.status != 401 or not self._toolset:
+                    raise
+                needed = SignIn(TOOLSET, self._toolset)
+                result = MCPResult(str(failure), is_error=True, sign_ins=(needed,))
+            if not result.sign_ins or self._sign_in is None or caller is None:
+                break
+            if got is None:
+                got = await tool_call_params.sign_ins.result(result.sign_ins, partial(self._sign_in, caller))
+                if got == "success":
+                    continue
+            raise ToolError(no_access(got, self._toolset or self.client.name))
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
         found, citations = _numbered(result, tool_call_params.sources)
         attachments, notes = await self._kept(result.files, tool_call_params.api_key, identity)
         text = "\n\n".join(filter(None, (found, "\n".join(notes)))) or "The tool gave no result."
         return Message(Role.TOOL, text, attachments=(*attachments, *citations))
-
-    async def _attempt(
-        self, call: Callable[[], Awaitable[MCPResult]]
-    ) -> tuple[tuple[SignIn, ...], MCPResult | MCPFailure]:
-        """The result, or why there is none, with what the user has to sign in to first."""
-        try:
-            result = await call()
-        except MCPFailure as failure:
-            unauthorized = failure.status == 401 and self._toolset
-            return ((SignIn(TOOLSET, self._toolset),) if unauthorized else ()), failure
-        # Only a server that is trusted with the user's key may open a dialog: the others could ask for anything.
-        return (result.sign_ins if self._forward_key else ()), result
 
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: CallIdentity

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, cast
@@ -26,11 +27,12 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from task.errors import InvalidRequest, ToolError
+from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.transport import no_cookies
 from task.permissions.taint import Origin
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool, ToolSpec, object_schema
+from task.tools.mcp.connection import bound
 from task.tools.mcp.mcp_tool import SIGN_IN
 from task.tools.models import Effect, ToolCallParams
 
@@ -61,39 +63,23 @@ class _Kept(BaseModel):
     expires: float | None = None
 
 
-class _PublicHosts(httpx2.AsyncHTTPTransport):
-    """Reaches public addresses by HTTPS, and the host of the operator's own server; answers have at most 256 KiB."""
+async def _to_public_hosts(own: str, request: httpx2.Request) -> None:
+    """Let the request reach public addresses by HTTPS only, or the host of the operator's own server."""
+    if (host := request.url.host) == own:
+        return
+    found = await asyncio.get_running_loop().getaddrinfo(host, 443)
+    address = ip_address(found[0][4][0])
+    # Of IPv6 what a user can reach directly; translated and tunnelled addresses may lead inside.
+    inside = isinstance(address, IPv6Address) and (address not in _PUBLIC or address.sixtofour)
+    if request.url.scheme != "https" or not address.is_global or address.is_multicast or inside:
+        raise OAuthFlowError("its metadata lead to an address that is not a public one with https")
+    # To the address that was checked: the name could lead elsewhere when it is looked up again.
+    request.extensions = {**request.extensions, "sni_hostname": host}
+    request.url = request.url.copy_with(host=str(address))  # the header `Host` is set already
 
-    def __init__(self, own: str) -> None:
-        super().__init__(trust_env=False)
-        self._own = own
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        host = request.url.host
-        if host != self._own:
-            found = await asyncio.get_running_loop().getaddrinfo(host, 443)
-            address = ip_address(found[0][4][0])
-            # Of IPv6 what a user can reach directly; translated and tunnelled addresses may lead inside.
-            inside = isinstance(address, IPv6Address) and (
-                address not in _PUBLIC or address.sixtofour or address.teredo
-            )
-            if request.url.scheme != "https" or not address.is_global or address.is_multicast or inside:
-                raise OAuthFlowError("its metadata lead to an address that is not a public one with https")
-            # To the address that was checked: the name could lead elsewhere when it is looked up again.
-            request.extensions = {**request.extensions, "sni_hostname": host}
-            request.url = request.url.copy_with(host=str(address))  # the header `Host` is set already
-        response = await super().handle_async_request(request)
-        content = b""
-        try:
-            async for piece in response.aiter_raw():
-                content += piece
-                if len(content) > MAX_BYTES:
-                    raise OAuthFlowError("an answer of it is too long")
-        finally:
-            await response.aclose()
-        # Without its encoding: what is compressed can be long again.
-        kept = {name: response.headers[name] for name in ("www-authenticate",) if name in response.headers}
-        return httpx2.Response(response.status_code, headers=kept, content=content, request=request)
+async def _bound(response: httpx2.Response) -> None:
+    bound(response, MAX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,45 +156,51 @@ class UserSignIns:
 
     async def token(self, owner: str, server: str) -> str | None:
         """A token that is valid for a while; None: the user has to sign in. One process refreshes it, others wait."""
-        store = await self.store.get()
-        lease = sha256(f"{owner}\n{server}".encode()).hexdigest()
-        for _ in range(round(2 * SECONDS / PAUSE_SECONDS)):
+        processes = (await self.store.get()).processes
+        chore = "token " + sha256(f"{owner}\n{server}".encode()).hexdigest()
+        for _ in range(round(SECONDS / PAUSE_SECONDS)):
             kept, sealed = await self._read(owner, server)
             if kept is None or kept.tokens is None:
                 return None
-            if kept.expires is None or kept.expires > self.store.now() + EARLY_SECONDS:
+            if kept.expires is None or kept.expires > self.store.now():
                 return kept.tokens.access_token
-            if not await store.processes.first_to(f"token {lease}", 2 * SECONDS):
+            # Half of it counts, which has to be longer than the refresh: a refresh token that is sent twice ends all.
+            if not await processes.first_to(chore, 3 * SECONDS):
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             refresh, kept.tokens = kept.tokens.refresh_token, None
             try:
                 if refresh:
-                    async with self._asking(server) as http:
+                    async with self._asking(server, SECONDS) as http:
                         await self._granted(http, kept, {"grant_type": "refresh_token", "refresh_token": refresh})
             except InvalidRequest as error:
                 logger.warning("a token of %s was not refreshed", server)
-                if isinstance(error.__cause__, httpx2.HTTPError | OSError):
+                if not isinstance(error.__cause__, OAuthFlowError):
                     raise
             await self._write(owner, server, kept, sealed)
-        return None
+        raise InvalidRequest(FAILED.format(server, "its token is not renewed yet"))
 
-    async def forget(self, owner: str, server: str) -> bool:
-        """Delete what is kept; False where there is nothing."""
-        return await (await self.store.get()).sign_ins.delete(owner, server)
+    async def forget(self, owner: str, server: str, token: str = "") -> None:
+        """Delete what is kept; with a `token`, which the server refused, only if it is that one.
+
+        Raises:
+            NotFound: there is nothing to delete.
+        """
+        kept, _ = await self._read(owner, server)
+        if token and (kept is None or kept.tokens is None or kept.tokens.access_token != token):
+            return
+        if not await (await self.store.get()).sign_ins.delete(owner, server) and not token:
+            raise NotFound(f"You are not signed in to {server!r}.")
 
     @asynccontextmanager
-    async def _asking(self, server: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    async def _asking(self, server: str, seconds: float = 2 * SECONDS) -> AsyncGenerator[httpx2.AsyncClient]:
         if server not in self.servers:
             raise InvalidRequest(f"there is no server {server!r} to sign in to")
-        transport = _PublicHosts(urlsplit(self.servers[server]).hostname or "")
+        guard = partial(_to_public_hosts, urlsplit(self.servers[server]).hostname or "")
+        hooks = {"request": [guard], "response": [_bound]}
+        options: Any = {"trust_env": False, "cookies": no_cookies(), "headers": {"Accept-Encoding": "identity"}}
         try:
-            async with (
-                asyncio.timeout(2 * SECONDS),
-                httpx2.AsyncClient(
-                    transport=transport, timeout=SECONDS, cookies=no_cookies(), headers={"Accept-Encoding": "identity"}
-                ) as http,
-            ):
+            async with asyncio.timeout(seconds), httpx2.AsyncClient(event_hooks=hooks, **options) as http:
                 yield http
         except OAuthFlowError as error:  # the SDK's have what the server wrote, which may be a secret
             why = str(error) if type(error) is OAuthFlowError else "it refused the agent"
@@ -221,16 +213,19 @@ class UserSignIns:
         data = {**grant, "client_id": kept.client.client_id, "resource": kept.resource}
         data, headers = context.prepare_token_auth(data, {})
         response = await http.post(str(kept.metadata.token_endpoint), data=data, headers=headers)
+        if response.is_server_error:
+            response.raise_for_status()
         if response.status_code not in (200, 201):
             raise OAuthFlowError(f"it answered status {response.status_code} in place of a token")
         tokens = OAuthToken.model_validate_json(response.content)
         tokens.refresh_token = tokens.refresh_token or grant.get("refresh_token")
         kept.tokens = tokens
-        seconds = tokens.expires_in
-        kept.expires = self.store.now() + min(seconds, LONGEST_SECONDS) if seconds is not None else None
+        valid = None if tokens.expires_in is None else min(tokens.expires_in, LONGEST_SECONDS)
+        kept.expires = None if valid is None else self.store.now() + max(valid - EARLY_SECONDS, valid / 2)
 
     def _seal(self, owner: str, server: str) -> Fernet:
-        key = hmac.new(self.secret, f"dial-agent: tokens\n{owner}\n{server}".encode(), sha256).digest()
+        whose = f"dial-agent: tokens\n{owner}\n{server}\n{self.servers.get(server)}"  # another server gets none
+        key = hmac.new(self.secret, whose.encode(), sha256).digest()
         return Fernet(base64.urlsafe_b64encode(key))
 
     async def _read(self, owner: str, server: str) -> tuple[_Kept | None, str | None]:
