@@ -34,12 +34,12 @@ async def _signed_in(console: FrameworkController, server: str) -> str:
         status, shown = "200 OK", f"{text} Go back to the console."
         try:
             await sign_ins.finish(owner, back.get("state", ""), back.get("code", ""), back.get("iss"))
-            done.set()
         except InvalidRequest as error:  # also what others ask at this port: the user may still come
             status, shown = "400 Bad Request", str(error)
         writer.write(_PAGE.format(status, shown).encode())
-        await writer.drain()
         writer.close()
+        if status == "200 OK":
+            done.set()
 
     # Closed without waiting: browsers open connections on which they ask nothing.
     with closing(await asyncio.start_server(answer, "127.0.0.1", 0)) as listening:

@@ -284,13 +284,17 @@ async def test_a_token_that_the_server_no_longer_takes_is_forgotten_and_the_user
             assert (await api.post("/sign-ins/none", {"redirect": f"{api.url}/"})).status == 400
 
 
+def opens(address: str) -> None:
+    urllib.request.urlopen(address).close()
+
+
 class InTheBrowser(AtTheTerminal):
     """Someone at the terminal who opens the address that is shown, and agrees."""
 
     def display_system_message(self, message: str) -> None:
         super().display_system_message(message)
         if (address := re.search(r"http://\S+/authorization\S+", message)) is not None:
-            self.back = asyncio.get_running_loop().run_in_executor(None, urllib.request.urlopen, address[0])
+            self.back = asyncio.get_running_loop().run_in_executor(None, opens, address[0])
 
 
 async def test_the_console_opens_the_sign_in_page_when_its_question_is_answered(
