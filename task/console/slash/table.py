@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ import orjson
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, local_path, unquoted
 from task.console.sign_in import sign_in, sign_out
-from task.console.terminal.rendering import one_line
+from task.console.terminal.rendering import local_time, one_line
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest
@@ -135,7 +134,7 @@ def list_or_revoke_grants(console: FrameworkController, argument: str) -> str:
         raise _wrong_use("/permissions")
 
     def described(grant: StoredGrant) -> str:
-        until = f", until {_local_time(grant.expires_at)}" if grant.expires_at is not None else ""
+        until = f", until {local_time(grant.expires_at)}" if grant.expires_at is not None else ""
         return f"{grant.data.get('description') or grant.data.get('tool', '')}{until}"
 
     async def found() -> str:
@@ -238,7 +237,7 @@ def resume(console: FrameworkController, argument: str) -> str | None:
     lines = ["Sessions, the last used first:"]
     for number, session in sessions.items():
         marks = " (current)" * (session.session_id == console.session_id) + " (ended)" * (session.ended_at is not None)
-        details = f"{session.session_id}, {session.length} messages, {_local_time(session.updated_at)}"
+        details = f"{session.session_id}, {session.length} messages, {local_time(session.updated_at)}"
         lines.append(f"{number}. {one_line(session.title) or 'Untitled'}{marks}: {details}")
     return "\n".join([*lines, "/resume NUMBER continues one."])
 
@@ -288,10 +287,6 @@ def retry(console: FrameworkController, argument: str) -> None:
     console.history.deserialize({"messages": kept[:asked] + later})
     console.ui.display_user_message(message.text())
     console.send(message)
-
-
-def _local_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def list_tools(console: FrameworkController, argument: str) -> str:

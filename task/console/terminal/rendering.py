@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from io import StringIO
 from typing import Any, ClassVar, Literal, Self
 
@@ -58,6 +59,10 @@ def safe(text: str) -> str:
 def one_line(text: str) -> str:
     """The same in one line."""
     return " ".join(safe(text).split())
+
+
+def local_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def colors_of(environment: Mapping[str, str], *, enabled: bool = True) -> Colors:

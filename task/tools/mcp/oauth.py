@@ -11,7 +11,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -47,6 +47,10 @@ PAUSE_SECONDS = 0.1
 _PUBLIC = ip_network("2000::/3")
 NOT_YOURS = "This sign-in is not one of yours, or it took longer than ten minutes. Start it again."
 FAILED = "{} could not sign you in: {}. Try again, or tell an operator."
+
+
+class _Refused(InvalidRequest):
+    """The server does not accept what it was sent, or is not one to sign in to."""
 
 
 class _Kept(BaseModel):
@@ -169,14 +173,10 @@ class UserSignIns:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             refresh, kept.tokens = kept.tokens.refresh_token, None
-            try:
+            with suppress(_Refused):  # the user signs in again
                 if refresh:
                     async with self._asking(server, SECONDS) as http:
                         await self._granted(http, kept, {"grant_type": "refresh_token", "refresh_token": refresh})
-            except InvalidRequest as error:
-                logger.warning("a token of %s was not refreshed", server)
-                if not isinstance(error.__cause__, OAuthFlowError):
-                    raise
             await self._write(owner, server, kept, sealed)
         raise InvalidRequest(FAILED.format(server, "its token is not renewed yet"))
 
@@ -204,9 +204,9 @@ class UserSignIns:
                 yield http
         except OAuthFlowError as error:  # the SDK's have what the server wrote, which may be a secret
             why = str(error) if type(error) is OAuthFlowError else "it refused the agent"
-            raise InvalidRequest(FAILED.format(server, why)) from error
-        except (httpx2.HTTPError, OSError, ValueError) as error:
-            raise InvalidRequest(FAILED.format(server, f"no usable answer, {type(error).__name__}")) from error
+            raise _Refused(FAILED.format(server, why)) from None
+        except (httpx2.HTTPError, OSError, ValueError) as error:  # whose text may have the tokens
+            raise InvalidRequest(FAILED.format(server, f"no usable answer, {type(error).__name__}")) from None
 
     async def _granted(self, http: httpx2.AsyncClient, kept: _Kept, grant: dict[str, str]) -> None:
         context = OAuthContext("", *cast("Any", (None,) * 4), client_info=kept.client)
