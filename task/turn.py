@@ -40,7 +40,8 @@ class TurnRequest:
     `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
     `state` is what its last turn has left: grants, and calls that wait for the user's `answers`, one for each; None
     stands for a question that has expired. `own_tools` are functions that the caller runs, `door` is the one that the
-    request came through. `sources` are those of the messages, where the door follows what is cited.
+    request came through. `sources` are those of the messages, where the door follows what is cited. `skills` are those
+    that the user picked for the newest message: names, or addresses `skills/{bucket}/{path}`.
     """
 
     messages: Sequence[Message]
@@ -50,6 +51,7 @@ class TurnRequest:
     sources: Sources | None = None
     answers: Sequence[Answer | None] = ()
     door: str = ""
+    skills: tuple[str, ...] = ()
 
     @property
     def own_names(self) -> set[str]:

@@ -28,6 +28,7 @@ from task.product.backends import Backend
 from task.product.names import Deployments, named_tools
 from task.prompts import SYSTEM_PROMPT
 from task.shared.redis_store import REPLICAS, RedisStore
+from task.skills import Skill
 from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
 from task.tools.base import Alias, BaseTool
@@ -98,7 +99,7 @@ class Profile:
     `folders` files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile
     is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
-    door's.
+    door's, `skills` what the model may read for a kind of task, each under a name of its own.
     """
 
     backend: Backend
@@ -127,6 +128,7 @@ class Profile:
     application: str = ""
     builtin: str | None = None
     starters: tuple[tuple[str, str], ...] = ()
+    skills: tuple[Skill, ...] = ()
 
     async def context_prompt(self, persona: str = "") -> ContextPrompt:
         """What the context adds to the system prompt; without `persona` with the one of the profile.

@@ -1,0 +1,3 @@
+"""Skills: folders with instructions for a kind of task, which the model reads when it needs them."""
+
+from task.skills.skill import Skill as Skill
