@@ -189,14 +189,17 @@ class ContextView:
         let the model vouch for its own URL; so would one whose call's arguments are not there in full. Only messages
         in front of the one at `before` count.
         """
-        end, sought = len(self.messages) if before is None else before, folded(bare(url))
+        end = len(self.messages) if before is None else before
         while self._read < end:
             self._read_next()
         places = [place for place in self._places.get(bare(url), ()) if place < end]
         if any(place not in self._asked for place in places):  # the user's
             return True
         # A file counts only if the user has named it: the model's own code may have made any other.
-        return not is_dial_file(url) and any(sought not in self._asked[place] for place in places)
+        if not places or is_dial_file(url):
+            return False
+        sought = folded(bare(url))
+        return any(sought not in self._asked[place] for place in places)
 
     def text_beside(self, call: ToolCall) -> str:
         """The text of the model's message that contains the call."""

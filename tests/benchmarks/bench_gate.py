@@ -35,9 +35,20 @@ def conversation() -> list[Message]:
 
 
 def request(name: str, effects: frozenset[Effect], messages: Sequence[Message], **arguments: str) -> CallRequest:
-    """A call as the toolbox passes it to the gate: with a view of the conversation that is still unread."""
+    """A call as the toolbox passes it to the gate; its view of the conversation is still unread."""
     call = ToolCall("next", FunctionCall(name, json.dumps(arguments)))
     return CallRequest(call, dict(arguments), effects, ContextView(messages, ORIGINS))
+
+
+def reading(messages: Sequence[Message]) -> float:
+    """Milliseconds until the addresses of a conversation are known, once for all calls of a turn."""
+
+    def read() -> float:
+        view, started = ContextView(messages, ORIGINS), process_time()
+        assert view.knows(URL)
+        return (process_time() - started) * 1e3
+
+    return statistics.median(read() for _ in range(ROUNDS))
 
 
 def _decision(policy: Policy, made: Callable[[], CallRequest], expected: type) -> float:
@@ -60,10 +71,11 @@ def measure() -> list[Figure]:
     messages = conversation()
     shell = Policy((Rule("allow", command=("git log", "head", "ls")),))
     runs, writes = frozenset({Effect.READ, Effect.EXECUTE}), FETCHES | {Effect.WRITE}
+    known = request("fetch", FETCHES, messages, url=URL)  # by the first decision
     allowed: list[tuple[str, Policy, float | None, Callable[[], CallRequest]]] = [
         ("a call that reads", DEFAULT_POLICY, 35, lambda: request("extract", READS, messages, file_url="files/b/x")),
         ("a search", DEFAULT_POLICY, 35, lambda: request("search", FETCHES, messages, query="what is new")),
-        ("a page whose URL is known", DEFAULT_POLICY, 35, lambda: request("fetch", FETCHES, messages, url=URL)),
+        ("a page whose URL is known", DEFAULT_POLICY, 35, lambda: known),
         ("a command", shell, 30, lambda: request("shell_run", runs, messages[:1], command=COMMAND)),
         ("a command with quotes", shell, 35, lambda: request("shell_run", runs, messages[:1], command=QUOTED)),
         ("three commands with pipes", shell, None, lambda: request("shell_run", runs, messages[:1], command=COMMANDS)),
@@ -75,6 +87,7 @@ def measure() -> list[Figure]:
             for name, policy, goal, made in allowed
         ),
         Figure("gate: a call that is asked, with its card", asked, "µs"),
+        Figure("gate: the addresses of a conversation of 80 kB", reading(messages), "ms"),
         Figure("filter of answers: a plain piece", max(_added(), 0.0), "µs", 0.5),
     ]
 

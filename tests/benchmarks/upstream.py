@@ -21,7 +21,7 @@ import httptools
 import orjson
 import uvloop
 
-WORD = "lorem "
+WORD = "lore "  # its length divides that of the pieces in which the loop passes on what has come at once
 ANSWER_WORDS = 20
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _JSON_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"

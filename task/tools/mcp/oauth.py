@@ -198,9 +198,10 @@ class UserSignIns:
             raise InvalidRequest(f"there is no server {server!r} to sign in to")
         guard = partial(_to_public_hosts, urlsplit(self.servers[server]).hostname or "")
         hooks = {"request": [guard], "response": [_bound]}
-        options: Any = {"trust_env": False, "cookies": no_cookies(), "headers": {"Accept-Encoding": "identity"}}
+        plain = {"Accept-Encoding": "identity"}
+        client = httpx2.AsyncClient(event_hooks=hooks, cookies=no_cookies(), trust_env=False, headers=plain)
         try:
-            async with asyncio.timeout(seconds), httpx2.AsyncClient(event_hooks=hooks, **options) as http:
+            async with asyncio.timeout(seconds), client as http:
                 yield http
         except OAuthFlowError as error:  # the SDK's have what the server wrote, which may be a secret
             why = str(error) if type(error) is OAuthFlowError else "it refused the agent"
