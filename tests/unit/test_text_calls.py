@@ -21,7 +21,8 @@ from task.llm.base import (
     ToolSchema,
     Usage,
 )
-from task.llm.text_calls import LONGEST, OfferedTools, TextScanner, with_text_calls
+from task.llm.call_texts import OfferedTools
+from task.llm.text_calls import LONGEST, TextScanner, with_text_calls
 from tests.support.text_answers import PROGRAM, TOOLS, WrittenAnswer, answers
 
 CALL = '{"name": "calculator", "arguments": {"expression": "25*47"}}'

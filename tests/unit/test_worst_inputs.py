@@ -13,7 +13,8 @@ from task.conversation.sources import Sources
 from task.dial.citations import Citations
 from task.documents.html import letters
 from task.documents.xlsx import shown_as
-from task.llm.text_calls import OfferedTools, TextScanner
+from task.llm.call_texts import OfferedTools
+from task.llm.text_calls import TextScanner
 from task.output.charts import _inert
 from task.permissions.arguments import addresses, command_lines, sent_length
 from task.permissions.hosts import is_address, normalised
