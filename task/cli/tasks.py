@@ -12,9 +12,8 @@ from task.cli import Exit
 from task.cli.options import AsJson, Config, JsonLines, on_store, print_json, read_settings, write
 from task.cli.run import OWNER, RunArguments, UnsafeNoSandbox, UnsafeWorkspace, run
 from task.cli.traces import columns
-from task.coding.checkpoints import NAMED, Checkpoints, UndoPlan
-from task.coding.diffs import FileDiff, some_of
-from task.coding.snapshots import SnapshotError
+from task.coding.checkpoints import Checkpoints
+from task.coding.diffs import FileDiff
 from task.coding.state import TaskState, task_of, tasks
 from task.errors import Conflict, NotFound
 from task.permissions.icerc import plain
@@ -22,6 +21,8 @@ from task.settings import Settings
 from task.store.records import iso
 from task.store.store import Store
 from task.tools.workspace.root import held_alone
+from task.tools.workspace.snapshots import SnapshotError
+from task.tools.workspace.undo import NAMED, UndoPlan, some_of
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 

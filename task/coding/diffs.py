@@ -3,14 +3,14 @@
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 
-from task.coding.snapshots import Entry, Pair, SnapshotError, walked
-from task.permissions.icerc import plain
+from task.tools.workspace.snapshots import Entry, Pair, SnapshotError, walked
+from task.tools.workspace.undo import some_of
 
 SHOWN = ("file", "link", "opaque")
 MOST_LINES = 5_000  # of both files
@@ -119,9 +119,3 @@ def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
         elif inside in OF_GIT or (inside is None and entry.kind == "file"):
             found[OF_REPOSITORIES].add(place)
     return [sentence.format(some_of(sorted(places), MOST)) for sentence, places in found.items() if places]
-
-
-def some_of(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(plain, names[:most])) + more

@@ -13,7 +13,6 @@ from task.coding.checkpoints import Checkpoints
 from task.coding.diffs import unseen_changes
 from task.coding.executor import Ask, Coder, PlanStepTool, coding_profile
 from task.coding.planner import Plan, planned
-from task.coding.snapshots import SnapshotError
 from task.coding.state import TaskState, record
 from task.coding.verification import PytestRuns, changed_tests, command_verdict, verification_commands
 from task.conversation.messages import tool_message, unanswered, user
@@ -50,6 +49,7 @@ from task.tools.workspace.bounds import python_of
 from task.tools.workspace.commands import HOME, Commands
 from task.tools.workspace.launcher import ShellResult
 from task.tools.workspace.root import held_alone
+from task.tools.workspace.snapshots import SnapshotError
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from task.coding.diffs import MOST, FileDiff, some_of
-from task.coding.snapshots import walked
+from task.coding.diffs import MOST, FileDiff
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.launcher import ShellResult
+from task.tools.workspace.snapshots import walked
+from task.tools.workspace.undo import some_of
 
 Verdict = Literal["verified", "failed", "not_verified"]
 NO_TESTS = 5  # pytest's exit code where it collects nothing

@@ -1,5 +1,6 @@
 """The console's agent: the settings of `teps` hold, and its tools work in one folder."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,8 +46,13 @@ async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
         SettingsError: a setting would break the first request.
     """
     check(settings)
-    tools, teps = folder_tools(settings, folder), settings.teps
-    services, profile = opened(settings)
+    tools = folder_tools(settings, folder)
+    return in_folder(settings, tools, *opened(settings))
+
+
+def in_folder(settings: Settings, tools: FolderTools, services: Services, profile: Profile) -> ConsoleProduct:
+    """The product, as its settings have opened it, with these tools of a folder and the rules of `teps`."""
+    teps = settings.teps
     policy, place = profile.rules.policy, len(settings.permissions.rules)  # the operator's own rules decide first
     added = (_REST,) if not teps.permission_required else (_ASKED_OUTSIDE,) if not teps.secure_mode else ()
     policy = replace(policy, rules=(*policy.rules[:place], *added, *policy.rules[place:]))
@@ -56,8 +62,8 @@ async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
     return ConsoleProduct(services, profile, tools, settings)
 
 
-def folder_tools(settings: Settings, folder: Path) -> FolderTools:
-    """The tools that the settings give in this folder.
+def folder_tools(settings: Settings, folder: Path, make: Callable[..., Workspace] = Workspace) -> FolderTools:
+    """The tools that the settings give in this folder, which `make` opens.
 
     Raises:
         SettingsError: there is no folder of the settings' name in it, where commands start.
@@ -73,7 +79,7 @@ def folder_tools(settings: Settings, folder: Path) -> FolderTools:
         teps.file_write.max_file_size,
         frozenset(str(file.relative_to(folder)) for file in files if file.is_relative_to(folder)),
     )
-    workspace, machine, directory = Workspace(folder, limits=limits, rerooted=False), None, "."
+    workspace, machine, directory = make(folder, limits=limits, rerooted=False), None, "."
     if (chosen := teps.bash.working_directory) is not None:
         try:
             directory = workspace.normalised(str(chosen))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from task.product.applications import Applications
 
 MAX_WARNINGS, MAX_NAME = 20, 64
-CONSOLE = "console"  # the door whose tools work in the folder of its process
+CONSOLE, EDITOR = "console", "acp"  # the doors whose tools work in a folder of their process
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
 
@@ -191,7 +191,7 @@ class Profile:
 
     def continues(self, door: str) -> bool:
         """Whether a suspended run of this door has its tools here."""
-        return self.local or door != CONSOLE
+        return self.local or door not in (CONSOLE, EDITOR)
 
 
 def context_tools(context: LiveContext | None, prompt: ContextPrompt) -> list[BaseTool]:

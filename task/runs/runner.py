@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from task.conversation.messages import Role
 from task.errors import AgentError, NotFound, ProviderError, StoreUnavailable, reference_of, with_reference
 from task.llm.failures import reported
-from task.loop import RunOutcome
+from task.loop import LoopObserver, RunOutcome
 from task.product import Profile, Services
 from task.runs.answering import RunChoice, answer, finish_reason
 from task.runs.events import Emit, RunError, RunEvent, RunFinished, RunStarted, RunUsage, data_of
@@ -86,7 +86,8 @@ class Runner:
     """Starts runs and lets clients listen, leave, reconnect and stop them.
 
     A run that detaches continues `detach_seconds` without a listener; one caller may have `most` runs in progress.
-    `describe` words the errors of the door, `ended` is called when a run is on disk.
+    `describe` words the errors of the door, `ended` is called when a run is on disk, `observed` puts the door's own
+    observer in front of each run's.
     """
 
     def __init__(
@@ -98,10 +99,11 @@ class Runner:
         *,
         describe: Describe = described,
         ended: Callable[[RunRequest, RunState], None] = lambda *_: None,
+        observed: Callable[[LoopObserver], LoopObserver] = lambda observer: observer,
     ) -> None:
         self._services, self._profile = services, profile
         self._detach_seconds, self._most = detach_seconds, most
-        self._describe, self._ended = describe, ended
+        self._describe, self._ended, self._observed = describe, ended, observed
         self._live: dict[str, LiveRun] = {}
         self._preparing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -288,7 +290,8 @@ class Runner:
             before = len(request.history)
             emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, asdict(options)))
             choice = RunChoice(emit)
-            outcome, session_id = await answer(self._services, self._profile, request, run, choice, observer)
+            following = self._observed(observer)
+            outcome, session_id = await answer(self._services, self._profile, request, run, choice, following)
         finally:
             stopping.cancel()
         live.keep()

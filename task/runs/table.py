@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ANSWERED = ("running", "finished", "limited", "suspended")  # runs whose answer can be given again, now or when they end
 CLOSED = "This question is closed: another message came after it, or it expired. Nothing has run."
 OTHERWISE = "This question was answered differently before, and the first answer counts. Ask for what is wanted now."
-CONTINUES = "Your answer counts. The console that asked continues with the tools of its folder."
+CONTINUES = "Your answer counts. The console or editor that asked continues with the tools of its folder."
 
 # What came: a code, a bare word, a card; any of them once it is known which question it answers; results of the
 # caller's tools; any other message. What is open. And the run that this becomes:

@@ -88,14 +88,14 @@ class Store:
         return removed
 
     async def sweep(self, folder: Path) -> None:
-        """Remove the snapshots of coding tasks that the store no longer has. Folders without a note of this store stay:
-        another store may share the data folder."""
-        kept = {
-            row.id for row in await self.database.rows(select(tables.runs.c.id).where(tables.runs.c.kind == "coding"))
-        }
+        """Remove the snapshots of runs that the store no longer has. Folders without a note of this store stay: another
+        store may share the data folder."""
+        notes = await asyncio.to_thread(lambda: list(folder.glob(f"*/{NOTE}")))
+        named = tables.runs.c.id.in_([note.parent.name for note in notes])
+        kept = {row.id for row in await self.database.rows(select(tables.runs.c.id).where(named))} if notes else set()
 
         def work() -> None:
-            for note in folder.glob(f"*/{NOTE}"):
+            for note in notes:
                 if note.parent.name not in kept and note.read_text(encoding="utf-8") == self.database.place:
                     shutil.rmtree(note.parent, ignore_errors=True)
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from task.coding.checkpoints import Checkpoints, planned_undo, undo, with_tail
+from task.coding.checkpoints import Checkpoints, with_tail
 from task.coding.diffs import file_diffs
-from task.coding.snapshots import SnapshotError, Snapshots, changed
 from task.coding.state import TaskState, record, task_of
 from task.errors import Conflict, NotFound
 from task.runs.events import Checkpoint, TaskStarted
@@ -24,6 +23,8 @@ from task.store.access import StoreOptions
 from task.store.records import Run, RunStatus
 from task.store.store import Store, open_store
 from task.tools.workspace.root import held_alone
+from task.tools.workspace.snapshots import SnapshotError, Snapshots, changed
+from task.tools.workspace.undo import planned_undo, undo
 from task.utils.folders import delete
 
 OWNER = "local"
@@ -386,7 +387,7 @@ MANY = 400
 
 
 def program(work: str, *arguments: Path) -> list[str]:
-    lines = ["import sys", "from pathlib import Path", "from task.coding.snapshots import Snapshots", work]
+    lines = ["import sys", "from pathlib import Path", "from task.tools.workspace.snapshots import Snapshots", work]
     return [sys.executable, "-c", "\n".join(lines), *map(str, arguments)]
 
 
@@ -417,9 +418,8 @@ def test_a_snapshot_and_an_undo_that_were_killed_are_completed_by_the_next_ones(
         (workspace / f"{number}.txt").write_text("changed\n")
         (workspace / f"{number}.new").write_text("new\n")
     after = snapshots.take(before)
-    undoing = (
-        "from task.coding.checkpoints import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-    )
+    undoing = "from task.tools.workspace.undo import planned_undo, undo\n"
+    undoing += "s = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nnow = s.take(a, keeps=False)\n"
     undoing += "undo(planned_undo([(b, a)], now), s)"
     command = program(undoing, workspace, kept, Path(before.id), Path(after.id))

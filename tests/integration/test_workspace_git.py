@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from mcp_servers.sandbox import Policy
 from mcp_servers.sandbox.objects import MOST_BYTES, Objects
 from mcp_servers.sandbox.policy import MIB
-from task.coding.checkpoints import planned_undo, repository_faults, undo
-from task.coding.snapshots import Snapshots
 from task.errors import ToolError
 from task.tools.workspace.commands import CommandLimits, Commands
 from task.tools.workspace.launcher import Sandbox
 from task.tools.workspace.root import Workspace
+from task.tools.workspace.snapshots import Snapshots
+from task.tools.workspace.undo import planned_undo, repository_faults, undo
 from task.utils.folders import delete
 from tests.support.sandbox_tiers import SAMPLED, WORKING
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task.coding.diffs import LOADED, FileDiff, file_diffs, unseen_changes
-from task.coding.snapshots import IGNORED, Snapshots, changed
+from task.tools.workspace.snapshots import IGNORED, Snapshots, changed
 from task.utils.folders import delete
 
 

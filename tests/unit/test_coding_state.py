@@ -3,16 +3,16 @@
 from task.api.identity import LOCAL_OWNER
 from task.cli.run import OWNER
 from task.cli.tasks import details, listing, undone
-from task.coding.checkpoints import UndoPlan
 from task.coding.diffs import FileDiff
 from task.coding.planner import Plan
-from task.coding.snapshots import Entry
 from task.coding.state import Progress, TaskState
 from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
 from task.loop import Spent
 from task.runs.events import Checkpoint, PlanReady, RunEvent, TaskEnded, TaskResult, TaskStarted, Undone, data_of
 from task.store.records import Event, Run, RunStatus, packed, unpacked
+from task.tools.workspace.snapshots import Entry
+from task.tools.workspace.undo import UndoPlan
 
 NOW = 1_000_000.0
 STARTED = TaskStarted("Fix it.", "/projects/shop", "planner", "coder", True, {"verify": "make check"})

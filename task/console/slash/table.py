@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from task.closing import run_blocking
-from task.console.attachments import AttachedFile, local_path, unquoted
+from task.console.attachments import local_path, unquoted
 from task.console.sign_in import sign_in, sign_out
 from task.console.terminal.rendering import local_time, one_line
 from task.context.definition import persona_id
@@ -20,6 +20,7 @@ from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
+from task.product.attaching import AttachedFile
 from task.product.framework import ConsoleProduct
 from task.product.names import named_tools
 from task.product.profile import available
