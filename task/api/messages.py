@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
-from task.conversation.inputs import MOST_MESSAGES, user_message
+from task.conversation.inputs import MOST_MESSAGES, MOST_QUOTED, user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Mode = Literal["default", "ask", "read_only"]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 SessionId = Annotated[str, Field(min_length=1, max_length=100)]
+MOST_SKILLS = 10  # of one message
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -64,7 +65,15 @@ class FilePart(RequestModel):
     file: FileContent
 
 
-Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
+class QuotePart(RequestModel):
+    """Text that the user quotes, such as a resource of an MCP server: read as text from outside."""
+
+    type: Literal["quote"]
+    title: Label
+    text: Annotated[str, Field(min_length=1, max_length=MOST_QUOTED)]
+
+
+Part = Annotated[TextPart | ImagePart | FilePart | QuotePart, Field(discriminator="type")]
 Parts = Annotated[list[Part], Field(min_length=1)]
 
 
@@ -147,8 +156,9 @@ class AnswerRequest(RequestModel):
     """The fields of every request for an answer. It may have others that we do not know: its trace warns of those
     without effect.
 
-    Ours are `experiment` (a label), `permission_mode`, `persona` (one of `GET /personas`), and `scrub_pii`, which
-    removes personal data from the model's answers where its provider can.
+    Ours are `experiment` (a label), `permission_mode`, `persona` (one of `GET /personas`), `skills` for the newest
+    message (names of `GET /skills`, or addresses of skills in DIAL), and `scrub_pii`, which removes personal data from
+    the model's answers where its provider can.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -159,6 +169,7 @@ class AnswerRequest(RequestModel):
     experiment: Label | None = None
     permission_mode: Mode = "default"
     persona: Label | None = None
+    skills: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(default=[], max_length=MOST_SKILLS)
     scrub_pii: bool | None = None
 
     @property
@@ -268,6 +279,8 @@ async def _with_files(shelf: FileShelf, caller: ApiCaller, content: Sequence[Par
                 if not picture.url.startswith(("data:", "http://", "https://")):
                     raise InvalidRequest("A picture's URL must begin with https:// or data:image/.")
                 parts.append({"type": "image_url", "image_url": picture.model_dump(exclude_none=True)})
+            case QuotePart():
+                files.append(Attachment("text/markdown", part.title, data=part.text))
             case FilePart(file=given):
                 if given.file_id is not None:
                     found = await shelf.find(caller, given.file_id)

@@ -97,6 +97,7 @@ class Service:
             experiment=body.experiment,
             warnings=tuple(warnings),
             persona=persona,
+            skills=tuple(body.skills),
             **more,
         )
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from task.conversation.messages import (
+    CUT,
     NOT_APPROVED,
     PERHAPS_RUN,
     Attachment,
@@ -38,6 +39,8 @@ class Incoming(Message):
 
 
 MOST_MESSAGES = 5_000  # to read and check more of them would hold the event loop
+QUOTED = "quoted here as the user chose it, and not written by the user"
+MOST_QUOTED = 40_000  # characters of one attachment
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _ASSISTANT = Role.ASSISTANT  # an enum member is slow to look up
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
@@ -90,7 +93,10 @@ def conversation(
 
 
 def user_message(message: Message) -> Message:
-    """The user's message with its attachments, which are also listed at the end of the text."""
+    """The user's message with its attachments, which are also listed at the end of the text.
+
+    It counts as text from outside where it quotes any.
+    """
     files, content = message.attachments, message.content
     if not files and content is not None:
         return message
@@ -99,16 +105,24 @@ def user_message(message: Message) -> Message:
         content = [*content, {"type": "text", "text": note}]
     else:
         content = "\n\n".join(filter(None, (content, note)))
-    return Message(message.role, content, attachments=files, scrub_pii=message.scrub_pii, place=message.place)
+    outside = any(item.quoted for item in files)
+    return Message(
+        message.role, content, attachments=files, unsourced=outside, scrub_pii=message.scrub_pii, place=message.place
+    )
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:
-    """The attachments as lines that the model can use in calls: `- title (type): url`; empty without attachments."""
+    """The attachments as lines that the model can use in calls: `- title (type): url`, with the text of those that have
+    no file; empty without attachments."""
     lines = [ATTACHED]
     for item in attachments:
-        place = item.url or item.reference_url or "(its content is not stored as a file)"
+        quoted = item.quoted
+        place = item.url or item.reference_url or (QUOTED if quoted else "(its content is not stored as a file)")
         title = " ".join((item.title or place.rsplit("/", 1)[-1]).split())
         lines.append(f"- {title} ({item.type or 'unknown type'}): {place}")
+        if len(quoted) > MOST_QUOTED:
+            quoted = f"{quoted[:MOST_QUOTED]}\n{CUT}{len(quoted) - MOST_QUOTED} more characters]"
+        lines += [f"> {line}" for line in quoted.splitlines()]  # which no text inside can end
     return "\n".join(lines) if attachments else ""
 
 

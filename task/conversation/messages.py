@@ -1,6 +1,7 @@
 """Chat messages in OpenAI's shape, as frozen data, and how a list of them becomes valid for a model."""
 
 import json
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,12 @@ class Attachment:
     url: str | None = None
     reference_url: str | None = None
     reference_type: str | None = None
+
+    @property
+    def quoted(self) -> str:
+        """Text that models read in the message itself: from outside, not the user's words; empty for files."""
+        is_text = re.match(r"text/|application/json\b", self.type or "text/markdown")
+        return (self.data or "") if is_text else ""
 
     @property
     def is_picture(self) -> bool:

@@ -48,6 +48,7 @@ async def answer(
             own_tools=tuple(map(ClientTool, options.tools)),
             answers=[item.answer for item in request.answered],
             door=options.door,
+            skills=options.skills,
         )
         asked = replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice)
         chosen = replace(

@@ -48,7 +48,7 @@ class RunOptions:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `persona` is the one chosen,
     empty: that of the settings; `tools` are the caller's functions; `choice` is OpenAI's `tool_choice`; `previous` is
     the response that a response continues; `metadata` is the caller's own, returned as it is; `warnings` name what has
-    no effect."""
+    no effect; `skills` are those that the user picked for the newest message."""
 
     door: str
     model: str
@@ -62,6 +62,7 @@ class RunOptions:
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
     persona: str = ""
+    skills: tuple[str, ...] = ()
 
     @classmethod
     async def of_run(cls, store: Store, owner: str, run_id: str) -> RunOptions:
@@ -72,9 +73,8 @@ class RunOptions:
         """
         async for event in store.runs.events_after(owner, run_id):
             if event.type == "started":
-                return replace(
-                    _OPTIONS.validate_python(event.data["request"]), choice=None
-                )  # it is for the first run only
+                # The choice of a tool and the skills are for the first run only.
+                return replace(_OPTIONS.validate_python(event.data["request"]), choice=None, skills=())
         raise NotFound(f"there is no run {run_id!r}")
 
 

@@ -29,6 +29,9 @@ BAD_BODIES: dict[str, dict[str, Any]] = {
     "two-choices": {"messages": [said("?")], "n": 2},
     "bad-tool-name": {"messages": [said("?")], "tools": [{"type": "function", "function": {"name": "a b"}}]},
     "bad-file": {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "%%%"}}]}]},
+    "skills-11": {"messages": [said("?")], "skills": ["a"] * 11},
+    "skill-without-a-name": {"messages": [said("?")], "skills": [""]},
+    "empty-quote": {"messages": [{"role": "user", "content": [{"type": "quote", "title": "a", "text": ""}]}]},
     "picture-scheme": {
         "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]
     },
