@@ -37,14 +37,14 @@ class SignInBody(ResponseModel):
 routes = router("Sign-ins")
 
 
-@routes.post("/sign-ins", response_model=SignInBody, responses=failures(413, 415))
+@routes.post("/sign-ins", response_model=SignInBody, responses=failures(404, 413, 415))
 async def finish_sign_in(body: SignInEnd, service: CurrentService) -> Any:
     """Finish the sign-in with what the server added to the address, once and within ten minutes."""
     signing_in = service.services.mcp.signing_in
     return {"server": await signing_in.finish(service.owner, body.state, body.code, body.iss)}
 
 
-@routes.post("/sign-ins/{server}", response_model=SignInBody, responses=failures(413, 415))
+@routes.post("/sign-ins/{server}", response_model=SignInBody, responses=failures(404, 413, 415))
 async def start_sign_in(server: str, body: SignInStart, service: CurrentService) -> Any:
     """Begin a sign-in: the answer has the address to open."""
     signing_in = service.services.mcp.signing_in
