@@ -19,6 +19,7 @@ from task.permissions.names import names_of
 from task.product.parts import default_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
+from task.tools.find_tools import FindTools
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
@@ -59,6 +60,7 @@ def described(folder: Path) -> list[BaseTool]:
             *default_tools(settings, files=DialFiles(NOWHERE)),
             *asyncio.run(_search_tools()),
             ReadContextDocumentTool(["…"], _no_text),
+            FindTools([MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")]),
             *workspace_tools(workspace, commands),
         ]
 

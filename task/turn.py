@@ -28,6 +28,7 @@ from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.declare import ClientToolsGate
 from task.tools.dial_files.tools import dial_file_tools
+from task.tools.find_tools import FIND_TOOLS, within_share
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import READS, WorkspaceTool
@@ -138,7 +139,7 @@ async def _tools(
     if profile.folders or any(file.type == FOLDER for file in attached):
         reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS and may_have(tool.name)]
         own = [*own, *(tool for tool in reading if tool.name not in named(own))]
-    taken = named(own)
+    taken = {*named(own), FIND_TOOLS}
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
@@ -153,6 +154,8 @@ async def _tools(
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
+    if any(tool.offered_by for tool in tools) and policy.offers(FIND_TOOLS):
+        tools = await within_share(tools, profile.tool_share, profile.window(key).limit, keep=name)
     return tools, found.note()
 
 

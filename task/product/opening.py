@@ -150,6 +150,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         painter=settings.deployments.image,
         annotations=settings.annotations,
         timezone=settings.timezone,
+        tool_share=settings.tool_search.share,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
     )
 

@@ -160,7 +160,7 @@ def mcp_specs(settings: Settings) -> list[ServerSpec]:
         SettingsError: two of them have one name.
     """
     url = settings.ddg_mcp_url
-    search = [ServerSpec("search", url, token=own_token(settings, url))] if url else []
+    search = [ServerSpec("search", url, token=own_token(settings, url), builtin=True)] if url else []
     servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]
     names = [server.name for server in servers]
     if twice := [name for name in names if names.count(name) > 1]:

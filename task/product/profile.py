@@ -99,7 +99,8 @@ class Profile:
     `folders` files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile
     is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
-    door's, `skills` what the model may read for a kind of task, each under a name of its own.
+    door's, `skills` what the model may read for a kind of task, each under a name of its own. `tool_share` is the part
+    of the model's window that the tools of servers may take before `find_tools` finds them.
     """
 
     backend: Backend
@@ -128,6 +129,7 @@ class Profile:
     application: str = ""
     builtin: str | None = None
     starters: tuple[tuple[str, str], ...] = ()
+    tool_share: float = 0.05
     skills: tuple[Skill, ...] = ()
 
     async def context_prompt(self, persona: str = "") -> ContextPrompt:

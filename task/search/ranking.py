@@ -112,10 +112,7 @@ def ranked(
     import numpy as np
 
     options, meaning = options or SearchOptions(), np.concatenate(cosines)
-    # How rare a word is depends on all documents searched: in one of them alone, its subject would be a common word.
-    size = sum(len(index.chunks) for index in indexes)
-    counts = {term: sum(index.lexical.count(term) for index in indexes) for term in terms(query)}
-    rarity = {term: _rarity(size, count) for term, count in counts.items() if count}
+    rarity = rarities([index.lexical for index in indexes], query)
     words = np.concatenate([index.lexical.scores(rarity) for index in indexes])
     weight = options.lexical_weight
     scores = (1 - weight) * _standardised(meaning) + weight * _standardised(words)
@@ -149,6 +146,14 @@ def similarities(dense: Any, vector: NDArray[np.float32]) -> NDArray[np.float32]
 
     rows = faiss.rev_swig_ptr(dense.get_xb(), dense.ntotal * dense.d).reshape(dense.ntotal, dense.d)
     return rows @ vector.reshape(-1)
+
+
+def rarities(indexes: Sequence[Lexical], query: str) -> dict[str, float]:
+    """How rare each term of the query is that occurs in the indexes."""
+    # It depends on all documents searched: in one of them alone, its subject would be a common word.
+    size = sum(index.size for index in indexes)
+    counts = {term: sum(index.count(term) for index in indexes) for term in terms(query)}
+    return {term: _rarity(size, count) for term, count in counts.items() if count}
 
 
 def _rarity(chunks: int, holders: int) -> float:
@@ -216,13 +221,13 @@ def terms(text: str) -> list[str]:
 
 
 class Lexical:
-    """BM25 of one document's chunks."""
+    """BM25 of one document's chunks, or of other texts; `size` counts them."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         numbers: dict[str, int] = {}
         # Numbers in place of words: freeing a million words at once would block the event loop.
         corpus = [[numbers.setdefault(term, len(numbers)) for term in terms(text)] for text in texts]
-        self._size = len(corpus)
+        self.size = len(corpus)
         self._index: Any = None
         if numbers:
             from bm25s import BM25
@@ -248,12 +253,12 @@ class Lexical:
         """One score per chunk for the terms, each with its rarity; 0 where no term is found."""
         import numpy as np
 
-        found = np.zeros(self._size, dtype=np.float32)
+        found = np.zeros(self.size, dtype=np.float32)
         for term, weight in rarity.items():
             column = self._column(term)
             if self._index is not None and (count := column.stop - column.start):
                 places, values = (self._index.scores[name][column] for name in ("indices", "data"))
-                found[places] += values * (weight / _rarity(self._size, count))
+                found[places] += values * (weight / _rarity(self.size, count))
         return found
 
     def _column(self, term: str) -> slice:

@@ -77,6 +77,14 @@ class McpServerSettings(Section):
         return self
 
 
+class ToolSearchSettings(Section):
+    """Which tools are sent with every request, where there are many; see [Many tools](tools.md#many-tools)."""
+
+    share: float = setting(
+        0.05, "Part of the model's window for tools of servers; above it `find_tools` finds them.", ge=0, le=1
+    )
+
+
 class InterpreterSettings(Section):
     """The Python interpreter server (`dial-agent python-interpreter`)."""
 

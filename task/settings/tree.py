@@ -110,6 +110,7 @@ class Settings(Section):
     limits: sections.LimitSettings = sections.LimitSettings()
     deployments: dial.DeploymentSettings = dial.DeploymentSettings()
     applications: dial.ApplicationSettings = dial.ApplicationSettings()
+    tool_search: sections.ToolSearchSettings = sections.ToolSearchSettings()
     interpreter: sections.InterpreterSettings = sections.InterpreterSettings()
     rag: sections.RagSettings = sections.RagSettings()
     dial_files: dial.DialFilesSettings = dial.DialFilesSettings()

@@ -21,6 +21,7 @@ from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
 from task.tools.base import Alias, BaseTool, ToolNames, split_brief
+from task.tools.find_tools import FIND_TOOLS, FindTools
 from task.tools.models import Caller, SignIns, ToolCallParams
 from task.tools.offload import Offloader
 
@@ -119,17 +120,34 @@ class Toolbox:
     context: ContextView = field(default_factory=ContextView)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
+    _unsent: frozenset[str] = field(init=False, default=frozenset())
+    _found: dict[str, BaseTool] = field(init=False, default_factory=dict[str, BaseTool])
+    _read: int = field(init=False, default=0)
+    _offered: list[BaseTool] = field(init=False, default_factory=list[BaseTool])
     _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
     def __post_init__(self) -> None:
         self._by_name = named(self.tools)
         self.names = ToolNames(self._by_name, self.aliases)
+        if isinstance(finder := self._by_name.get(FIND_TOOLS), FindTools):
+            self._unsent = finder.names & self._by_name.keys()
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The schemas offered to the model, in a stable order, without withdrawn tools; one list until one more is."""
-        offered = [tool for tool in self.tools if tool.name not in self.repeats.withdrawn]
-        if len(offered) != len(self._schemas):
+        """The schemas offered to the model, in a stable order, without withdrawn tools; one list until that changes.
+
+        Those that the conversation has found or called come last, in the order in which it did: what providers keep of
+        a request stays its beginning.
+        """
+        if self._unsent:
+            for message in self.context.messages[self._read :]:
+                names = [*(call.name for call in message.tool_calls), *FindTools.named(message)]
+                self._found |= {name: self._by_name[name] for name in names if name in self._unsent}
+            self._read = len(self.context.messages)
+        sent = [tool for tool in self.tools if tool.name not in self._unsent]
+        offered = [tool for tool in (*sent, *self._found.values()) if tool.name not in self.repeats.withdrawn]
+        if offered != self._offered:
+            self._offered = offered
             self._schemas = [
                 self.names.schema(tool.briefed_schema if self.briefed else tool.schema) for tool in offered
             ]
@@ -190,7 +208,7 @@ class Toolbox:
     async def _answer(self, call: ToolCall, step: _CallsOfStep) -> Message | Pending:
         tool, choice = self._by_name.get(call.name), step.choice
         if tool is None:
-            text = f"There is no tool {call.name!r}. Tools: {', '.join(map(self.names.offered, self._by_name))}."
+            text = self.names.unknown(call.name)
             return _failed(call, choice, text, "an unknown tool")  # the log never repeats what a model made up
         if call.name in self.repeats.withdrawn:
             return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from task.tools.base import BaseTool
+from task.tools.mcp.mcp_tool import READS
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name
+from tests.support.tools import MadeTool
 
 DATA = Path(__file__).resolve().parents[2] / "evaluation" / "many_tools"
 
@@ -49,8 +53,22 @@ def named_tools() -> Iterator[tuple[str, str, MCPToolModel]]:
 
 
 @cache
-def requests() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The requests, each with the names of the tools of which one is right."""
+def requests(file: str = "requests.tsv") -> tuple[tuple[str, frozenset[str]], ...]:
+    """The requests, each with the names of the tools of which one is right; those of `held_out.tsv` tuned nothing."""
     known = {f"{server}:{tool.name}": name for name, server, tool in named_tools()}
-    lines = (line.split("\t") for line in (DATA / "requests.tsv").read_text().splitlines())
+    lines = (line.split("\t") for line in (DATA / file).read_text().splitlines())
     return tuple((text, frozenset(known.get(name, name) for name in names.split("|"))) for names, text in lines)
+
+
+async def _no_result(**_: Any) -> str:
+    return "done"
+
+
+def tools(count: int = 500) -> list[BaseTool]:
+    """The first of these tools, as a turn has them."""
+    made = list[BaseTool]()
+    for name, server, model in islice(named_tools(), count):
+        tool = MadeTool(name, _no_result, model.parameters, READS, described=model.description)
+        tool.offered_by = server
+        made.append(tool)
+    return made

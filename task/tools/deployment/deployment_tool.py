@@ -119,6 +119,7 @@ class DeploymentTool(BaseTool):
         self._access = access or DeploymentAccess()
         self._endpoint = endpoint
         self._called, self.by_name = deployment, deployment.by_name
+        self.offered_by = "DIAL" if deployment.by_name else ""
         self._files = self._access.files or DialFiles(endpoint)
         properties: dict[str, Any] = {
             deployment.prompt: text(deployment.prompt_description),

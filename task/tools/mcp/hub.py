@@ -50,7 +50,8 @@ class ServerSpec:
 
     With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
     the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
-    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`.
+    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`. The tools
+    of a `builtin` one, a companion of the product, are always sent.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ServerSpec:
     toolset: str = ""
     called: str = ""
     sign_in: bool = False
+    builtin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ class _Server:
                 sign_in=self._hub.sign_in if spec.forward_key else None,
                 called=spec.called,
                 identify=self.identity,
+                offered_by="" if spec.builtin else spec.name,
             )
 
     async def close(self) -> None:

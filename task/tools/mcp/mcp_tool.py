@@ -53,6 +53,7 @@ class MCPTool(BaseTool):
         sign_in: Open | None = None,
         called: str = "",
         identify: Identify = identity_of,
+        offered_by: str = "",
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
@@ -70,6 +71,7 @@ class MCPTool(BaseTool):
         self._toolset, self._sign_in = toolset, sign_in
         self._called, self.by_name = called, bool(called)
         self._identify = identify
+        self.offered_by = offered_by
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, checked unless values and parts of the schema are so many that only the server may do it."""
