@@ -82,8 +82,8 @@ class BaseTool(ABC):
     def effects(self) -> frozenset[Effect]:
         return self.spec.effects
 
-    async def effects_now(self) -> frozenset[Effect]:
-        """The effects that a call would have now, where they depend on a server; the gate decides by these."""
+    async def effects_now(self, arguments: Mapping[str, Any]) -> frozenset[Effect]:
+        """The effects of a call with these arguments, which may depend on a server too; the gate decides by these."""
         return self.effects
 
     @property

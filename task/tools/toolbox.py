@@ -218,7 +218,7 @@ class Toolbox:
         except ArgumentsError as error:
             message = _failed(call, choice, str(error))
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
-        effects, workspace = await tool.effects_now(), tool.workspace_access(arguments)
+        effects, workspace = await tool.effects_now(arguments), tool.workspace_access(arguments)
         names = frozenset(tool.parameters.get("properties", ()))
         request = CallRequest(call, arguments, effects, step.context, brief, workspace, names)
         decision = await self.gate.decide(request)

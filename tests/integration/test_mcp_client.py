@@ -14,10 +14,10 @@ from aiohttp import web
 from task.errors import ToolError
 from task.tools.mcp.connection import MAX_EVENT_BYTES, CallIdentity
 from task.tools.mcp.hub import MCPHub, ServerSpec
-from task.tools.mcp.mcp_client import MAX_ITEMS, MCPClient
+from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit, model_name
-from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
+from task.tools.mcp.results import MAX_ITEMS, MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from task.tools.models import Caller
 from tests.support.clock import FakeClock
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer

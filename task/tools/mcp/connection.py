@@ -31,7 +31,8 @@ Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]] 
 
 CONNECT_SECONDS = 5.0
 CONNECTIONS = 64
-MAX_LIST_BYTES = 2**21  # of one page of a list of tools
+MAX_LIST_BYTES = 2**21  # of one page of a list
+_LISTING = (b'"tools/list"', b'"resources/list"', b'"resources/templates/list"', b'"prompts/list"')
 MAX_EVENT_BYTES = 16 * 2**20  # of one event of a stream, or of an answer without one
 END_SECONDS = 2.0
 
@@ -148,7 +149,7 @@ async def _remember_status(response: httpx2.Response) -> None:
 
 async def _bound_answer(response: httpx2.Response) -> None:
     # The SDK reads a list, and any answer that is not a stream, whole, which would hold the event loop for seconds.
-    if b'"tools/list"' in response.request.content:
+    if any(method in response.request.content for method in _LISTING):
         bound(response, MAX_LIST_BYTES)
     elif "event-stream" not in response.headers.get("content-type", ""):
         bound(response, MAX_EVENT_BYTES)
@@ -158,6 +159,9 @@ def bound(response: httpx2.Response, most: int) -> None:
     """Let the body break off with a `ValueError` when it is longer than `most` bytes."""
     import httpx2
 
+    class TooLong(httpx2.StreamError, ValueError):
+        """The SDK ends this one request with it, and all of the connection with others."""
+
     whole = response.stream
 
     class Bounded(httpx2.AsyncByteStream):
@@ -165,7 +169,7 @@ def bound(response: httpx2.Response, most: int) -> None:
             left = 0 if "content-encoding" in response.headers else most  # none was asked for
             async for piece in cast("httpx2.AsyncByteStream", whole):
                 if (left := left - len(piece)) < 0:
-                    raise ValueError("the answer is too long")
+                    raise TooLong("the answer is too long")
                 yield piece
 
         async def aclose(self) -> None:

@@ -7,13 +7,14 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
+from task.conversation.messages import Attachment
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, SignIn, no_access
 from task.errors import AgentError, NotFound, new_reference
@@ -21,10 +22,12 @@ from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
-from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
-from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
-from task.tools.mcp.mcp_tool import TO_SIGN_IN, MCPTool, Open
-from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, MCPToolModel, fit, model_name, usable
+from task.tools.mcp.connection import CallIdentity, identity_of, sdk_loaded
+from task.tools.mcp.mcp_client import MCPClient, ServerSpec
+from task.tools.mcp.mcp_tool import MAX_FILE_BYTES, TO_SIGN_IN, MCPTool, Open, stored
+from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, fit, model_name, usable
+from task.tools.mcp.offers import Catalogue, Listing, MCPPrompt, MCPResource, Offer
+from task.tools.mcp.resource_tool import READ_RESOURCE, ReadResourceTool
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
 
@@ -39,33 +42,7 @@ MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 MAX_NAMED, LONGEST_NAMED_SCHEMA = 256, 20_000  # of servers that users name, who are many
 ISSUES_TITLE = "Initialization issues"
-_LIST = TypeAdapter(list[MCPToolModel])
-Listing = tuple[list[MCPToolModel], float]  # with its age in seconds
-Fetch = Callable[[], Awaitable[Listing]]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSpec:
-    """A server of the settings; `tools` lists the allowed ones, None allows all.
-
-    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
-    the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
-    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`. The tools
-    of a `builtin` one, a companion of the product, are always sent.
-    """
-
-    name: str
-    url: str
-    token: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    tools: frozenset[str] | None = None
-    forward_key: bool = False
-    seconds: float = TOOL_SECONDS
-    program: LocalProgram | None = None
-    toolset: str = ""
-    called: str = ""
-    sign_in: bool = False
-    builtin: bool = False
+_OFFER = TypeAdapter(Offer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +97,8 @@ class MCPHub:
         self.fresh_seconds = fresh_seconds
         self.patience = patience
         self.redis = redis
-        self._servers = [_Server(self, spec) for spec in servers]
-        self._named: OrderedDict[str, _Server] = OrderedDict()
+        self._servers = [Server(self, spec) for spec in servers]
+        self._named: OrderedDict[str, Server] = OrderedDict()
 
     @property
     def signing_in(self) -> UserSignIns:
@@ -143,7 +120,7 @@ class MCPHub:
         """
         servers = [server for server in self._servers if caller is not None or not server.of_users]
         for spec in named:
-            self._named[spec.url] = server = self._named.pop(spec.url, None) or _Server(self, spec)
+            self._named[spec.url] = server = self._named.pop(spec.url, None) or Server(self, spec)
             servers.append(server)
         if (spare := len(self._named) - MAX_NAMED) > 0:  # those of running calls stay, however many others are named
             idle = [url for url, one in self._named.items() if not one.client.running and one not in servers]
@@ -162,9 +139,48 @@ class MCPHub:
                 if known.unauthorized:
                     text = no_access(results[item], server.spec.name)
                     known.failure = MCPFailure(Fault.CREDENTIAL, server.spec.name, text, 401)
-        names = {*taken, *ALIASES}  # an alias never means the tool of another server
+        names = {*taken, *ALIASES, READ_RESOURCE}  # an alias never means the tool of another server
         tools = [tool for server, known in zip(servers, found, strict=True) for tool in server.tools(known, names)]
+        offers = [(one, known.offer) for one, known in zip(servers, found, strict=True) if one.readable and known.offer]
+        if readable := {one.spec.name: (one, offer) for one, offer in offers if offer.resources}:
+            tools.append(ReadResourceTool(readable, self.files))
         return Discovered(tuple(tools), tuple(known.failure for known in found if known.failure is not None))
+
+    async def prompts(self, caller: Caller) -> list[MCPPrompt]:
+        """The prompts of all servers for this caller; what servers say of them is text from outside."""
+        return [prompt for _, offer in await self._offers(caller) for prompt in offer.prompts]
+
+    async def prompt(self, caller: Caller, server: str, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt: text from outside, which the user has chosen but did not write.
+
+        Raises:
+            NotFound, MCPFailure: there is no such server, or no such prompt for these arguments.
+        """
+        one, _ = (await self._offers(caller, server))[0]
+        return await one.client.prompt(name, dict(arguments), identity=await one.identity(caller))
+
+    async def resources(self, caller: Caller) -> list[MCPResource]:
+        """The resources and templates of all servers for this caller; names are text from outside."""
+        return [resource for _, offer in await self._offers(caller) for resource in offer.resources]
+
+    async def resource(self, caller: Caller, server: str, uri: str) -> Attachment:
+        """The resource as a file among the caller's own, to be read like any attached file.
+
+        Raises:
+            NotFound, ToolError: it is not listed, is too large or cannot be kept, or the server did not answer.
+        """
+        one, offer = (await self._offers(caller, server))[0]
+        identity = await one.identity(caller)
+        files = await one.client.read(offer.checked(uri), max_bytes=MAX_FILE_BYTES, identity=identity)
+        return await stored(self.files, files, caller.api_key)
+
+    async def _offers(self, caller: Caller, name: str = "") -> list[tuple[Server, Offer]]:
+        servers = [server for server in self._servers if name in ("", server.spec.name)]
+        lists = await asyncio.gather(*(server.ready(caller) for server in servers))
+        found = [(one, known.offer) for one, known in zip(servers, lists, strict=True) if known.offer is not None]
+        if name and not found:
+            raise NotFound(f"There is no server {name!r}, or it cannot be reached.")
+        return found
 
     async def tools_at(self, url: str) -> list[BaseTool]:
         """The tools of the server at `url`, which is added to the hub if it is new.
@@ -174,7 +190,7 @@ class MCPHub:
         """
         server = next((server for server in self._servers if server.spec.url == url), None)
         if server is None:
-            server = _Server(self, ServerSpec(url, url))
+            server = Server(self, ServerSpec(url, url))
             self._servers.append(server)
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
@@ -185,7 +201,7 @@ class MCPHub:
         await asyncio.gather(*(server.close() for server in (*self._servers, *self._named.values())))
 
 
-class _Server:
+class Server:
     """A server of the hub: one list of tools, or one for each user where it is asked with the user's own key."""
 
     def __init__(self, hub: MCPHub, spec: ServerSpec) -> None:
@@ -194,8 +210,10 @@ class _Server:
         self.client = MCPClient(
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
         )
-        self._catalogues: OrderedDict[str, _Catalogue] = OrderedDict()
+        self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
         self.of_users = spec.forward_key or spec.sign_in
+        # By the model: where tools are listed, reading is one of them. Servers that users name offer tools only.
+        self.readable = not spec.called and (spec.tools is None or READ_RESOURCE in spec.tools)
 
     async def identity(self, caller: Caller | None) -> CallIdentity:
         """What is sent of the caller. Raises: MCPFailure: the user has to sign in."""
@@ -217,28 +235,29 @@ class _Server:
 
         return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True, refused=refused)
 
-    async def ready(self, caller: Caller | None) -> _Catalogue:
+    async def ready(self, caller: Caller | None) -> Catalogue:
         """The list for this caller, or why there is none."""
         try:
             identity = await self.identity(caller)
         except MCPFailure as failure:
-            return _Catalogue(self._hub, self.spec.name, failure)
+            return Catalogue(self._hub, self.spec.name, failure)
         key = sha256(identity.partition.encode()).hexdigest()
-        catalogue = self._catalogues.setdefault(key, _Catalogue(self._hub, self.spec.name))
+        catalogue = self._catalogues.setdefault(key, Catalogue(self._hub, self.spec.name))
         self._catalogues.move_to_end(key)
         if len(self._catalogues) > MAX_CATALOGUES:
             _, oldest = self._catalogues.popitem(last=False)
             await oldest.close()
         await sdk_loaded()  # its import must not count as time of the server
         doubted = self.client.failure is not None and not self.of_users
+        doubted |= self.client.changes != catalogue.changes
         suspected = doubted or catalogue.failure is not None
-        await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
+        await catalogue.ready(lambda: self._listing(catalogue, identity, suspected=suspected), doubted=doubted)
         return catalogue
 
-    def tools(self, catalogue: _Catalogue, taken: set[str]) -> Iterator[BaseTool]:
+    def tools(self, catalogue: Catalogue, taken: set[str]) -> Iterator[BaseTool]:
         """The tools of the list under names that are not `taken`, to which they are added."""
         spec = self.spec
-        for model in catalogue.tools or ():
+        for model in catalogue.offer.tools if catalogue.offer is not None else ():
             begins = f"{spec.name}_" if spec.called else ""
             name = model_name(f"{begins}{model.name}", spec.name, taken)
             if name in taken:  # a server may list one name many times
@@ -261,74 +280,25 @@ class _Server:
             await catalogue.close()
         await self.client.close()
 
-    async def _listing(self, identity: CallIdentity, *, suspected: bool) -> Listing:
-        spec, seconds = self.spec, self._hub.fresh_seconds
+    async def _listing(self, catalogue: Catalogue, identity: CallIdentity, *, suspected: bool) -> Listing:
+        spec, seconds, catalogue.changes = self.spec, self._hub.fresh_seconds, self.client.changes
         redis = self._hub.redis if spec.program is None else None
         # What was listed with a user's own key is found with the key of the same user only.
         settings = [spec.url, spec.token, sorted(spec.headers.items()), sorted(spec.tools or ()) or spec.tools]
-        whose = [json.dumps(list(map(str, settings))), identity.own, identity.partition]
+        whose = ["offer", json.dumps(list(map(str, settings))), identity.own, identity.partition]
         key = sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
         if redis is not None and not suspected and (stored := await redis.listing(key, seconds)) is not None:
             try:
-                return _LIST.validate_json(stored[0]), stored[1]
+                return _OFFER.validate_json(stored[0]), stored[1]
             except ValueError:
                 logger.warning("a stored list of tools is damaged and was not used")
-        offered = await self.client.get_tools(identity=identity)
-        wanted = [tool for tool in offered if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
+        offer = await self.client.offer(identity=identity)
+        wanted = [tool for tool in offer.tools if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
         longest = LONGEST_NAMED_SCHEMA if spec.called else LONGEST_SCHEMA
         found = await asyncio.to_thread(lambda: [(tool.name, usable(tool, longest)) for tool in wanted[:MAX_TOOLS]])
         if refused := [fit(name) for name, model in found if model is None]:
             logger.warning("%s: not offered, for their schemas are too large: %s", spec.name, ", ".join(refused))
-        tools = [model for _, model in found if model is not None]
+        offer = replace(offer, tools=[model for _, model in found if model is not None])
         if redis is not None:
-            await redis.put_listing(key, _LIST.dump_json(tools), seconds)
-        return tools, 0.0
-
-
-class _Catalogue:
-    """The last good list of a server's tools, and the server's current failure, if any."""
-
-    def __init__(self, hub: MCPHub, server: str, failure: MCPFailure | None = None) -> None:
-        self.tools: list[MCPToolModel] | None = None
-        self.failure = failure
-        self._hub, self._server = hub, server
-        self._read_at = 0.0
-        self._reading: asyncio.Task[None] | None = None
-
-    @property
-    def unauthorized(self) -> bool:
-        return self.failure is not None and self.failure.status == 401
-
-    async def ready(self, fetch: Fetch, *, doubted: bool) -> None:
-        """Wait until `tools` or `failure` is known; `doubted`: a call has failed since the list was read."""
-        trusted = self.tools is not None and self.failure is None and not doubted
-        if trusted and self._hub.clock() - self._read_at < self._hub.fresh_seconds:
-            return
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read(fetch))
-        if trusted:
-            return
-        # One request waits for a server that hangs; later ones find its list when it has come.
-        hung = self.failure is not None and self.failure.fault is Fault.TIMEOUT
-        done, _ = await asyncio.wait({self._reading}, timeout=0.0 if hung else self._hub.patience)
-        if not done and self.failure is None:
-            self.failure = MCPFailure(Fault.TIMEOUT, self._server, "The server did not list its tools in time.")
-
-    async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
-
-    async def _read(self, fetch: Fetch) -> None:
-        try:
-            tools, age = await fetch()
-        except MCPFailure as failure:
-            self.failure = failure
-        except Exception:
-            reference = new_reference()
-            logger.exception("the tools of a server could not be listed (reference %s)", reference)
-            text = f"Its tools could not be listed (reference {reference})."
-            self.failure = MCPFailure(Fault.BROKEN, self._server, text)
-        else:
-            self.tools, self.failure = tools, None
-            self._read_at = self._hub.clock() - age
+            await redis.put_listing(key, _OFFER.dump_json(offer), seconds)
+        return offer, 0.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -28,24 +29,58 @@ from task.tools.mcp.connection import (
     is_modern,
     sdk_loaded,
 )
-from task.tools.mcp.mcp_tool_model import MCPToolModel, model_of
-from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, failure_of, file_of, result_of
+from task.tools.mcp.mcp_tool_model import MCPToolModel
+from task.tools.mcp.offers import Offer, offer_of, text_of
+from task.tools.mcp.results import (
+    BoundedStream,
+    Fault,
+    MCPFailure,
+    MCPFile,
+    MCPResult,
+    failure_of,
+    file_of,
+    result_of,
+)
 
 if TYPE_CHECKING:
     import httpx2
+    import mcp.types as wire
     from mcp import Client
     from mcp.client.caching import InMemoryResponseCacheStore
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]  # done, of how many, in words
 
 TOOL_SECONDS = 300.0
-PAGES, MOST_KNOWN = 50, 1_000
+MOST_KNOWN = 1_000
 PARALLEL = 16
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
 KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
-MAX_ITEMS = 1_000  # of a result
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """A server of the settings; `tools` lists the allowed ones, None allows all.
+
+    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
+    the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
+    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`. The tools
+    of a `builtin` one, a companion of the product, are always sent.
+    """
+
+    name: str
+    url: str
+    token: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    tools: frozenset[str] | None = None
+    forward_key: bool = False
+    seconds: float = TOOL_SECONDS
+    program: LocalProgram | None = None
+    toolset: str = ""
+    called: str = ""
+    sign_in: bool = False
+    builtin: bool = False
 
 
 class MCPClient:
@@ -72,6 +107,7 @@ class MCPClient:
         self.name = name or url
         self.failure: MCPFailure | None = None
         self.running = 0  # calls
+        self.changes = 0  # how often the server said that one of its lists has changed
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
         self._headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
@@ -79,6 +115,7 @@ class MCPClient:
         self._slots = Shares(parallel)
         self._probing = asyncio.Lock()
         self._version: str | None = None
+        self._discovered: wire.DiscoverResult | None = None
         self._http: httpx2.AsyncClient | None = None
         self._lists: InMemoryResponseCacheStore | None = None
         self._probe_seconds = START_SECONDS if program else probe_seconds
@@ -103,22 +140,19 @@ class MCPClient:
         Raises:
             MCPFailure: the server cannot be reached.
         """
+        return (await self.offer(identity=identity)).tools
 
-        async def use(client: Client) -> list[MCPToolModel]:
-            page = await client.list_tools(cache_mode="refresh")
-            found = list(map(model_of, page.tools))
-            for _ in range(PAGES):
-                if not page.next_cursor:
-                    break
-                page = await client.list_tools(cursor=page.next_cursor)
-                found += map(model_of, page.tools)
-            return found
+    async def offer(self, *, identity: CallIdentity = SERVICE) -> Offer:
+        """The server's tools with the resources and prompts that it says it has. Raises: MCPFailure."""
 
-        tools = await self._run(use, self._probe_seconds, identity, repeatable=True)
+        async def use(client: Client) -> Offer:
+            return await offer_of(client, self.name)
+
+        offer = await self._run(use, self._probe_seconds, identity, repeatable=True)
         if len(self._tools) > MOST_KNOWN:  # a server may list others each time
             self._tools.clear()
-        self._tools.update((tool.name, tool) for tool in tools)
-        return tools
+        self._tools.update((tool.name, tool) for tool in offer.tools)
+        return offer
 
     async def call_tool(self, tool_name: str, arguments: dict[str, Any]) -> str:
         """The text of the tool's result.
@@ -155,7 +189,6 @@ class MCPClient:
             if is_modern(client.protocol_version) and (tool is None or "x-mcp-header" in str(tool.parameters)):
                 await client.list_tools()  # cached; it tells the SDK which arguments are sent as headers
             client.session.validate_tool_result = _unchecked
-            _bound_items(vars(client.session)["_dispatcher"])
             sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
             return result_of(await client.call_tool(name, arguments, seconds, reported, meta=sent))
 
@@ -175,6 +208,14 @@ class MCPClient:
         if sum(len(file.content or b"") for file in files) > max_bytes:
             raise ToolError(f"The file is larger than {max_bytes:,} bytes, which is the most that can be kept.")
         return files
+
+    async def prompt(self, name: str, arguments: dict[str, str], *, identity: CallIdentity = SERVICE) -> str:
+        """The text of a prompt with these arguments. Raises: MCPFailure."""
+
+        async def use(client: Client) -> str:
+            return text_of((await client.get_prompt(name, arguments)).messages)
+
+        return await self._run(use, self.timeout, identity, repeatable=True)
 
     async def close(self) -> None:
         await self._session.close()
@@ -247,7 +288,7 @@ class MCPClient:
             async with self._probing:
                 if self._version is None:
                     async with asyncio.timeout(self._probe_seconds), self._client("auto", identity) as client:
-                        self._version = client.protocol_version
+                        self._version, self._discovered = client.protocol_version, client.session.discover_result
         return self._version if is_modern(self._version) else None
 
     def _client(self, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
@@ -266,19 +307,19 @@ class MCPClient:
             self._lists = InMemoryResponseCacheStore()
         partition = sha256(identity.partition.encode()).hexdigest()
         cache = CacheConfig(self._lists, partition=partition, target_id=self.url)
-        return Client(transport, mode=mode, cache=cache)
+        known = self._discovered if is_modern(mode) else None
+
+        async def noted(message: object) -> None:
+            self.changes += str(getattr(message, "method", "")).endswith("/list_changed")
+
+        return Client(_bounded(transport), mode=mode, cache=cache, prior_discover=known, message_handler=noted)
 
 
 async def _unchecked(name: str, result: object) -> None:
     """The SDK would check a result here, in the event loop, with the server's own patterns."""
 
 
-def _bound_items(dispatcher: Any) -> None:
-    """The SDK would take seconds, in the event loop, to read a million items of a result."""
-    send = type(dispatcher).send_raw_request
-
-    async def bounded(*request: Any) -> dict[str, Any]:
-        raw = await send(dispatcher, *request)
-        return {**raw, "content": raw["content"][:MAX_ITEMS]} if isinstance(raw.get("content"), list) else raw
-
-    dispatcher.send_raw_request = bounded
+@asynccontextmanager
+async def _bounded(transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
+    async with transport as (read, write):
+        yield BoundedStream(read), write

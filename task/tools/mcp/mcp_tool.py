@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,11 @@ from task.core_client.channel import SECONDS
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, Result, SignIn, calling, no_access
 from task.errors import ToolError
+from task.output.sinks import StageSink
+from task.permissions.icerc import words
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
-from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFailure, MCPFile, MCPResult
 from task.tools.models import Caller, Effect, ToolCallParams
@@ -23,6 +26,7 @@ MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
 MAX_CHECKS = 20_000
 MAX_SOURCES = 50
+MAX_PROGRESS, LONGEST_PROGRESS = 50, 200  # lines of progress in a stage, characters of each
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 SIGN_IN = "sign_in_"  # before the name of a server: the tool that asks the user to sign in to it
 TO_SIGN_IN = (
@@ -88,6 +92,7 @@ class MCPTool(BaseTool):
             tool_call_params.arguments or {},
             meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
             identity=identity,
+            on_progress=_progress_in(tool_call_params.stage),
         )
         got: Result | None = None  # of the sign-in, after which the call is repeated once
         while True:
@@ -130,20 +135,40 @@ class MCPTool(BaseTool):
         return attachments, notes
 
     async def _attachment(self, file: MCPFile, api_key: str, identity: CallIdentity) -> Attachment:
-        content = file.content
-        if file.uri is not None and file.uri.startswith(("http://", "https://")):
+        if file.uri is None:
+            return await stored(self._files, [file], api_key)
+        if file.uri.startswith(("http://", "https://")):
             return Attachment("text/markdown", file.name, data=file.name, reference_url=file.uri)
-        if file.uri is not None:
-            read = await self.client.read(file.uri, max_bytes=MAX_FILE_BYTES, identity=identity)
-            content = b"".join(item.content or b"" for item in read)
-        if not content:
-            raise ToolError("the server sent no readable content for it")
-        if len(content) > MAX_FILE_BYTES:
-            raise ToolError(f"it is larger than {MAX_FILE_BYTES:,} bytes")
-        if self._files is None:
-            raise ToolError("there is nowhere to keep files")
-        url = await self._files.upload(file.name, content, file.mime_type, api_key)
-        return Attachment(file.mime_type, file.name, url=url)
+        read = await self.client.read(file.uri, max_bytes=MAX_FILE_BYTES, identity=identity)
+        content = b"".join(item.content or b"" for item in read)
+        return await stored(self._files, [replace(file, content=content)], api_key)
+
+
+def _progress_in(stage: StageSink) -> Progress:
+    left = MAX_PROGRESS
+
+    async def progressed(done: float, total: float | None, message: str | None) -> None:
+        nonlocal left
+        if (left := left - 1) >= 0:
+            part = f"{done:g}" if total is None else f"{done:g}/{total:g}"
+            stage.append_content(f"{words(f'{part} {message or str()}')[:LONGEST_PROGRESS]}\n\n")
+
+    return progressed
+
+
+async def stored(files: DialFiles | None, contents: Sequence[MCPFile], api_key: str) -> Attachment:
+    """The contents as one file among the caller's own. Raises: ToolError: it is empty, too large, or cannot be kept."""
+    content = b"".join(item.content or b"" for item in contents)
+    if not content:
+        raise ToolError("the server sent no readable content for it")
+    if len(content) > MAX_FILE_BYTES:
+        raise ToolError(f"it is larger than {MAX_FILE_BYTES:,} bytes")
+    if files is None:
+        raise ToolError("there is nowhere to keep files")
+    first = contents[0]
+    return Attachment(
+        first.mime_type, first.name, url=await files.upload(first.name, content, first.mime_type, api_key)
+    )
 
 
 def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment]]:

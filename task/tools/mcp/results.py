@@ -9,10 +9,11 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import unquote, urlsplit
 
 from task.core_client.files import is_path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import mcp.types as wire
 
 MAX_TEXT_CHARS = 1_000_000
+MAX_ITEMS = 1_000  # of a result, or of a page of a list
+_LISTS = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 CHALLENGE, MAX_CHALLENGES = "dial.epam.com/auth-challenge", 10
 # One of the services of an application, by its path in Core.
 _SCOPE = re.compile(r"[\w%.~/-]{1,300}/external_services/[\w%.~-]{1,100}", re.ASCII)
@@ -31,12 +34,13 @@ _BETWEEN = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class MCPFile:
-    """A picture, sound or file of a result: its bytes, or its `uri` on the same server."""
+    """A picture, sound or file of a result: its bytes, or its `uri` on the same server; `text` where it is text."""
 
     name: str
     mime_type: str
     content: bytes | None = None
     uri: str | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,32 @@ class MCPResult:
     is_error: bool = False
     sources: tuple[MCPSource, ...] = ()
     sign_ins: tuple[SignIn, ...] = ()
+
+
+class BoundedStream(AbstractAsyncContextManager["BoundedStream"]):
+    """What a transport of the SDK receives, the lists in results cut: to read a million items would take seconds, in
+    the event loop. How many items of a tool's result were left out, stands in their place."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        received = await self._stream.__anext__()
+        result: Any = getattr(getattr(received, "message", None), "result", None)
+        for name, items in result.items() if isinstance(result, dict) else ():
+            if name in _LISTS and isinstance(items, list) and (more := len(items) - MAX_ITEMS) > 0:
+                note = {"type": "text", "text": f"[{more:,} further items of the result were left out]"}
+                items[MAX_ITEMS:] = [note] if name == "content" else []
+        return received
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stream.aclose()
 
 
 def result_of(answer: wire.CallToolResult) -> MCPResult:
@@ -107,7 +137,7 @@ def file_of(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPF
     """A resource that was read or enclosed."""
     name = _last_part(item.uri)
     if (text := getattr(item, "text", None)) is not None:
-        return MCPFile(name, item.mime_type or "text/plain", str(text).encode())
+        return MCPFile(name, item.mime_type or "text/plain", str(text).encode(errors="replace"), text=str(text))
     return MCPFile(name, item.mime_type or _guessed(item.uri), _decoded(getattr(item, "blob", "")))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, Message, Role
@@ -112,7 +112,7 @@ class PythonCodeInterpreterTool(BaseTool):
         """The documented way to make the tool; nothing is sent to the server yet."""
         return PythonCodeInterpreterTool(dial_endpoint, mcp_url, tool_name, token=token)
 
-    async def effects_now(self) -> frozenset[Effect]:
+    async def effects_now(self, arguments: Mapping[str, Any]) -> frozenset[Effect]:
         """Only code on our own server and in its sandbox can do nothing but compute."""
         try:
             confined = self._server.is_ours and await self._server.sandbox_tier() in CONFINED

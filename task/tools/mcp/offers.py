@@ -1,0 +1,205 @@
+"""What an MCP server offers beside tools: resources that can be read, and prompts. All of it is text from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from task.errors import NotFound, new_reference
+from task.tools.mcp.mcp_tool_model import MCPToolModel, model_of
+from task.tools.mcp.results import Fault, MCPFailure
+
+if TYPE_CHECKING:
+    import mcp.types as wire
+    from mcp import Client
+
+    from task.tools.mcp.hub import MCPHub
+
+logger = logging.getLogger(__name__)
+
+PAGES = 50
+OTHERS_SECONDS = 2.0  # for resources and prompts: the list of tools must not wait for them
+MAX_RESOURCES, MAX_PROMPTS, MAX_ARGUMENTS = 1_000, 100, 20  # of a server; arguments of a prompt
+LONGEST_URI, LONGEST_NAME, LONGEST_TEXT, LONGEST_PROMPT = 2_000, 100, 500, 100_000
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class MCPResource:
+    """What can be read at `uri`, which has variables where it is a `template`."""
+
+    server: str
+    uri: str
+    name: str
+    description: str = ""
+    template: bool = False
+
+    def covers(self, uri: str) -> bool:
+        """Whether the URI is this resource, or is built from this template: its scheme, its host, no folder above."""
+        fixed, open_, _ = self.uri.partition("{") if self.template else (self.uri, "", "")
+        read = unquote(uri)
+        clean = not _UNFIT.search(read) and ".." not in re.split(r"[/?#]", read)
+        return uri == fixed or bool(open_ and clean and uri.startswith(fixed) and _host(uri) == _host(self.uri))
+
+
+class PromptArgument(NamedTuple):
+    name: str
+    description: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MCPPrompt:
+    """A prompt of a server, which makes text of the values of its arguments."""
+
+    server: str
+    name: str
+    description: str
+    arguments: tuple[PromptArgument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """All that a server lists."""
+
+    tools: list[MCPToolModel] = field(default_factory=list[MCPToolModel])
+    resources: list[MCPResource] = field(default_factory=list[MCPResource])
+    prompts: list[MCPPrompt] = field(default_factory=list[MCPPrompt])
+
+    def checked(self, uri: str) -> str:
+        """The URI. Raises: NotFound: no resource has it, and no template leads to it."""
+        if len(uri) > LONGEST_URI or not any(item.covers(uri) for item in self.resources):
+            raise NotFound("The server does not list this resource.")
+        return uri
+
+
+Listing = tuple[Offer, float]  # with its age in seconds
+
+
+async def offer_of(client: Client, server: str) -> Offer:
+    """All that the server lists; of resources and prompts only what it says it has, and can list in time."""
+    has, others = client.server_capabilities, dict[str, Callable[..., Awaitable[Any]]]()
+    if has.resources:
+        others |= {"resources": client.list_resources, "resource_templates": client.list_resource_templates}
+    if has.prompts:
+        others["prompts"] = client.list_prompts
+    listings = [asyncio.wait_for(_pages(listing, name), OTHERS_SECONDS) for name, listing in others.items()]
+    tools = _pages(client.list_tools, "tools") if has.tools or not others else asyncio.sleep(0, [])
+    first, *rest = await asyncio.gather(tools, *listings, return_exceptions=True)
+    if isinstance(first, BaseException):
+        raise first
+    found = dict[str, list[Any]]()
+    for name, listed in zip(others, rest, strict=True):
+        if isinstance(listed, BaseException):
+            logger.warning("a server did not list its %s (%s)", name, type(listed).__name__)
+        else:
+            found[name] = listed
+    resources = [(item, item.uri, False) for item in found.get("resources", ())]
+    resources += [(item, item.uri_template, True) for item in found.get("resource_templates", ())]
+    return Offer(
+        list(map(model_of, first)),
+        [
+            MCPResource(server, uri, *_described(item), template)
+            for item, uri, template in resources[:MAX_RESOURCES]
+            # A template whose values decide where it leads is left out.
+            if len(uri) <= LONGEST_URI and not _UNFIT.search(uri) and (not template or _host(uri))
+        ],
+        [
+            MCPPrompt(server, item.name, _described(item)[1], tuple(map(_argument, item.arguments or ())))
+            for item in found.get("prompts", ())
+            if len(item.arguments or ()) <= MAX_ARGUMENTS and len(item.name) <= LONGEST_NAME  # others are for programs
+        ][:MAX_PROMPTS],
+    )
+
+
+class Catalogue:
+    """The last good list of what a server offers, and the server's current failure, if any."""
+
+    def __init__(self, hub: MCPHub, server: str, failure: MCPFailure | None = None) -> None:
+        self.offer: Offer | None = None
+        self.changes = 0  # of the lists that the server had reported when they were read
+        self.failure = failure
+        self._hub, self._server = hub, server
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def unauthorized(self) -> bool:
+        return self.failure is not None and self.failure.status == 401
+
+    async def ready(self, fetch: Callable[[], Awaitable[Listing]], *, doubted: bool) -> None:
+        """Wait until `offer` or `failure` is known; `doubted`: a call has failed, or the lists changed, since then."""
+        trusted = self.offer is not None and self.failure is None and not doubted
+        if trusted and self._hub.clock() - self._read_at < self._hub.fresh_seconds:
+            return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(fetch))
+        if trusted:
+            return
+        # One request waits for a server that hangs; later ones find its list when it has come.
+        hung = self.failure is not None and self.failure.fault is Fault.TIMEOUT
+        done, _ = await asyncio.wait({self._reading}, timeout=0.0 if hung else self._hub.patience)
+        if not done and self.failure is None:
+            self.failure = MCPFailure(Fault.TIMEOUT, self._server, "The server did not list its tools in time.")
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
+    async def _read(self, fetch: Callable[[], Awaitable[Listing]]) -> None:
+        try:
+            offer, age = await fetch()
+        except MCPFailure as failure:
+            self.failure = failure
+        except Exception:
+            reference = new_reference()
+            logger.exception("the tools of a server could not be listed (reference %s)", reference)
+            text = f"Its tools could not be listed (reference {reference})."
+            self.failure = MCPFailure(Fault.BROKEN, self._server, text)
+        else:
+            self.offer, self.failure = offer, None
+            self._read_at = self._hub.clock() - age
+
+
+def text_of(messages: Sequence[wire.PromptMessage]) -> str:
+    """The text of a prompt; what it has of pictures and sounds is left out, which it says."""
+    texts: list[str] = []
+    for message in messages:
+        content: Any = message.content
+        said = getattr(getattr(content, "resource", content), "text", f"[A part of type {content.type} was left out.]")
+        texts.append(said if message.role == "user" else f"Assistant: {said}")
+    return "\n\n".join(texts)[:LONGEST_PROMPT]
+
+
+async def _pages(listing: Callable[..., Awaitable[Any]], field: str) -> list[Any]:
+    page = await listing(cache_mode="refresh")
+    found = list(getattr(page, field))
+    for _ in range(PAGES):
+        if not page.next_cursor:
+            break
+        page = await listing(cursor=page.next_cursor)
+        found += getattr(page, field)
+    return found
+
+
+def _host(uri: str) -> tuple[str, str] | None:
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    return (parts.scheme, parts.netloc) if parts.scheme and "{" not in parts.netloc else None
+
+
+def _argument(item: wire.PromptArgument) -> PromptArgument:
+    return PromptArgument(item.name[:LONGEST_NAME], _described(item)[1], bool(item.required))
+
+
+def _described(item: wire.Resource | wire.ResourceTemplate | wire.Prompt | wire.PromptArgument) -> tuple[str, str]:
+    texts = (item.title or item.name)[:LONGEST_NAME], (item.description or "")[:LONGEST_TEXT]
+    return " ".join(texts[0].split()), " ".join(texts[1].split())

@@ -1,0 +1,193 @@
+"""What MCP servers offer beside tools: resources and prompts, what is bounded of them, and what the model may read."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.errors import NotFound, ToolError
+from task.permissions.decisions import Effect
+from task.tools.mcp.hub import MCPHub, ServerSpec
+from task.tools.mcp.offers import MAX_PROMPTS, MAX_RESOURCES
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.mcp_wire import VERSION, http_server, listed, raw_server
+
+ALL = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+GUIDE = {"uri": "docs://guide", "name": "guide", "title": "The\nguide", "mimeType": "text/markdown"}
+PAGES = {"uriTemplate": "docs://pages/{name}", "name": "page"}
+REVIEW = {
+    "name": "review",
+    "description": "Reviews a text.",
+    "arguments": [{"name": "text", "required": True}, {"name": "tone"}],
+}
+
+
+def offering(results: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answers of a server with a tool, a resource, a template and a prompt, changed by `results`."""
+    return {
+        "server/discover": {"supportedVersions": [VERSION], "capabilities": ALL},
+        "initialize": {
+            "serverInfo": {"name": "it", "version": "1"}, "capabilities": ALL, "protocolVersion": "2025-06-18",
+        },
+        "tools/list": listed("find"),
+        "resources/list": {"resources": [GUIDE]},
+        "resources/templates/list": {"resourceTemplates": [PAGES]},
+        "resources/read": lambda asked: {"contents": [{"uri": asked["uri"], "text": f"Text of {asked['uri']}."}]},
+        "prompts/list": {"prompts": [REVIEW]},
+        "prompts/get": lambda asked: {
+            "messages": [
+                {"role": "user", "content": {"type": "text", "text": f"Review {asked['arguments']['text']}."}},
+                {"role": "assistant", "content": {"type": "text", "text": "Gladly."}},
+            ]
+        },
+        **(results or {}),
+    }  # fmt: skip
+
+
+@asynccontextmanager
+async def hub_of(results: dict[str, Any], *, older: bool = False, **spec: Any) -> AsyncGenerator[MCPHub]:
+    async with raw_server(results, older=older) as url:
+        hub = MCPHub([ServerSpec("library", url, **spec)])
+        try:
+            yield hub
+        finally:
+            await hub.close()
+
+
+async def read(hub: MCPHub, **arguments: str) -> Message:
+    """The result of a call of the model's tool."""
+    tools = (await hub.discover(CALLER)).tools
+    call = ToolCall("c1", FunctionCall("read_mcp_resource", json.dumps({"server": "library", **arguments})))
+    [result] = await Toolbox(tools).call_all([call], RecordingChoice(), CALLER)
+    assert isinstance(result, Message)
+    return result
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["today", "older"])
+async def test_prompts_and_resources_are_listed_and_read(older: bool) -> None:
+    async with hub_of(offering(), older=older) as hub:
+        [prompt], [guide, template] = await hub.prompts(CALLER), await hub.resources(CALLER)
+        text = await hub.prompt(CALLER, "library", "review", {"text": "it"})
+        tool = (await hub.discover(CALLER)).tools[-1]
+        results = [await read(hub), await read(hub, uri="docs://guide"), await read(hub, uri="docs://pages/2")]
+    assert (prompt.server, prompt.name) == ("library", "review")
+    assert [argument.name for argument in prompt.arguments if argument.required] == ["text"]
+    assert (guide.uri, guide.name, guide.template, template.template) == ("docs://guide", "The guide", False, True)
+    assert text == "Review it.\n\nAssistant: Gladly."
+    assert "- library: docs://guide (The guide)" in tool.description
+    assert "docs://pages/{name} (template): page" in results[0].text()
+    assert [result.text() for result in results[1:]] == ["Text of docs://guide.", "Text of docs://pages/2."]
+    uris = ("", "docs://guide", "docs://pages/2")
+    effects = [await tool.effects_now({"server": "library", "uri": uri}) for uri in uris]
+    assert effects == [{Effect.READ}, {Effect.READ}, {Effect.READ, Effect.NETWORK}]  # a made-up address is asked about
+
+
+async def test_a_server_without_resources_has_no_tool_for_them_and_one_with_listed_tools_only_if_it_is_listed() -> None:
+    async with hub_of(
+        offering({"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}})
+    ) as hub:
+        assert [tool.name for tool in (await hub.discover(CALLER)).tools] == ["find"]
+    async with hub_of(offering(), tools=frozenset({"find"})) as hub:
+        assert [tool.name for tool in (await hub.discover(CALLER)).tools] == ["find"]
+        assert len(await hub.resources(CALLER)) == 2  # a user may pick what the model may not
+    async with hub_of(offering({"tools/list": listed("read_mcp_resource")})) as hub:
+        names = [tool.name for tool in (await hub.discover(CALLER)).tools]
+        assert names == ["library_read_mcp_resource", "read_mcp_resource"]
+
+
+@pytest.mark.fault("mcp: ten thousand resources, prompts with a thousand arguments")
+async def test_lists_of_resources_and_prompts_are_bounded() -> None:
+    many = [{"uri": f"docs://{number}", "name": "n" * 500, "description": "d" * 1_000} for number in range(10_000)]
+    wide = {**REVIEW, "arguments": [{"name": f"a{number}"} for number in range(1_000)]}
+    prompts = [{**REVIEW, "name": f"p{number}"} for number in range(500)]
+    long = {"resources": [{"uri": item["uri"], "name": "n"} for item in many]}
+    results = {"resources/list": long, "prompts/list": {"prompts": [wide, *prompts]}}
+    async with hub_of(offering(results)) as hub:
+        resources, listed_prompts = await hub.resources(CALLER), await hub.prompts(CALLER)
+        description = (await hub.discover(CALLER)).tools[-1].description
+    assert (len(resources), len(listed_prompts), listed_prompts[0].name) == (MAX_RESOURCES, MAX_PROMPTS, "p0")
+    assert (len(description) < 4_000, "which are more" in description) == (True, True)
+    async with hub_of(offering({"resources/list": {"resources": many[:200]}})) as hub:
+        resources = await hub.resources(CALLER)
+        assert max(len(item.name + item.description) for item in resources) <= 600
+    async with hub_of(offering({"resources/list": {"resources": many}})) as hub:  # a page of 15 MB
+        assert [tool.name for tool in (await hub.discover(CALLER)).tools] == ["find", "read_mcp_resource"]
+        assert [item.uri for item in await hub.resources(CALLER)] == ["docs://pages/{name}"]
+
+
+@pytest.mark.fault("mcp: a server that says it has resources and prompts, and cannot list them")
+async def test_tools_do_not_wait_for_other_lists() -> None:
+    async with hub_of(offering({"resources/list": {"wrong": 1}, "prompts/list": {"prompts": 7}})) as hub:
+        assert next(tool.name for tool in (await hub.discover(CALLER)).tools) == "find"
+        assert await hub.prompts(CALLER) == []
+
+
+@pytest.mark.fault("mcp: a resource of 100 MB")
+async def test_a_resource_of_a_hundred_megabytes_is_refused_before_it_is_read() -> None:
+    written = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal written
+        asked = await request.json()
+        if asked["method"] != "resources/read":
+            result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **offering()[asked["method"]]}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for _ in range(100):
+            await response.write(b"x" * 2**20)
+            written += 1
+        return response
+
+    async with http_server(endless) as url:
+        hub = MCPHub([ServerSpec("library", url)])
+        result = await read(hub, uri="docs://guide")
+        await hub.close()
+    assert "answer without it" in result.text()
+    assert written < 50
+
+
+@pytest.mark.fault("mcp: a template that leads to other schemes, hosts and folders")
+async def test_what_is_not_listed_is_not_asked_of_the_server() -> None:
+    templates = [
+        "{+uri}",
+        "{scheme}://x/y",
+        "http://{host}/x",
+        "docs:/{+rest}",
+        "docs://pages/{name}",
+        "docs://all/{+path}",
+    ]
+    asked: list[str] = []
+
+    def answer(parameters: dict[str, Any]) -> dict[str, Any]:
+        asked.append(parameters["uri"])
+        return {"contents": [{"uri": parameters["uri"], "text": "read"}]}
+
+    listing = {"resourceTemplates": [{"uriTemplate": uri, "name": "t"} for uri in templates]}
+    async with hub_of(offering({"resources/templates/list": listing, "resources/read": answer})) as hub:
+        assert [item.uri for item in await hub.resources(CALLER) if item.template] == templates[3:]
+        for uri in (
+            "file:///etc/passwd", "http://169.254.169.254/latest", "docs://169.254.169.254/x", "docs://page/a",
+            "docs://all/../../etc", "docs://all/%2e%2e/etc", "docs://all/a b",
+            "docs://all/" + "x" * 5_000,
+        ):  # fmt: skip
+            assert "does not list this resource" in (await read(hub, uri=uri)).text()
+            with pytest.raises(NotFound):
+                await hub.resource(CALLER, "library", uri)
+        assert (await read(hub, uri="docs://all/a/b")).text() == "read"
+    assert asked == ["docs://all/a/b"]
+
+
+async def test_only_known_servers_are_asked_and_files_need_a_place() -> None:
+    async with hub_of(offering()) as hub:
+        with pytest.raises(NotFound):
+            await hub.prompt(CALLER, "missing", "review", {})
+        with pytest.raises(NotFound):
+            await hub.resource(CALLER, "missing", "docs://guide")
+        with pytest.raises(ToolError, match="nowhere to keep files"):
+            await hub.resource(CALLER, "library", "docs://guide")
