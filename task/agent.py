@@ -17,6 +17,7 @@ from aidial_sdk.chat_completion.chunks import BaseChunk
 
 from task.approvals.approvals import decision_of
 from task.approvals.questions import said_in
+from task.conversation.inner import outer_id
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
 from task.conversation.sources import Sources
@@ -156,7 +157,7 @@ class GeneralPurposeAgent:
         finally:
             folded.close(failed=failed)
         resumed = approvals.resumed.history if approvals.resumed is not None else ()
-        added = repaired([*resumed, *outcome.added], [item.call.id for item in outcome.pending])
+        added = repaired([*resumed, *outcome.added], [outer_id(item.call.id) for item in outcome.pending])
         references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
         state = approvals.state(turn_history(added), outcome.pending, outcome.grants, references)
         no_tools = self._seal.no_tools("".join(folded.said))

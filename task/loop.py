@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic, perf_counter
 from typing import Literal
 
+from task.conversation.inner import outer_id
 from task.conversation.messages import Message, Role, ToolCall, repaired, unanswered, user
 from task.errors import AgentError, ProviderError
 from task.llm.base import (
@@ -99,7 +100,8 @@ class LoopObserver:
     """Follows what a run does; it never changes it. All that is not overridden is passed on to `then`, if there is one.
 
     `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
-    `last`: no tools are offered in it any more. `trace_id` is the id of the run's trace, where it has one.
+    `last`: no tools are offered in it any more. `decided` and `call_ended` are called for calls of sub-agents too, by
+    their `inner_id`. `trace_id` is the id of the run's trace, where it has one.
     """
 
     trace_id: str = ""
@@ -124,6 +126,11 @@ class LoopObserver:
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
         if self.then:
             self.then.call_ended(call, message, seconds)
+
+    def progressed(self, call: ToolCall, message: Message) -> None:
+        """A call that runs is a sub-agent's, which has added the message to its own conversation."""
+        if self.then:
+            self.then.progressed(call, message)
 
     def warned(self, text: str) -> None:
         if self.then:
@@ -193,7 +200,7 @@ class _Run:
     def ended(
         self, status: Status, pending: Sequence[Pending] = (), limit: str | None = None, error: AgentError | None = None
     ) -> RunOutcome:
-        ids = {item.call.id for item in pending}
+        ids = {outer_id(item.call.id) for item in pending}
         left = ids | {call.id for call in self._open}
         self._messages[self._base :] = repaired(self._messages[self._base :], left)
         added, by_tools = interrupted(self._added, ids), dict(self._tool_usage)
@@ -256,7 +263,9 @@ class _Run:
         if kept != list(calls) and len(self._added) > len(done):  # a resumed run did not add the calls
             place = -1 - len(done)
             self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
-        return [result for result in results if isinstance(result, Pending)]
+        waiting = [result for result in results if isinstance(result, Pending)]
+        self._add(*(item.paused for item in waiting if item.paused))
+        return [inner for item in waiting for inner in (item.paused.waiting if item.paused else [item])]
 
     async def _request(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         """Ask the model once, and once more with less where its window was too small; the answer is added."""

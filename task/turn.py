@@ -7,6 +7,7 @@ from functools import partial
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
+from task.conversation.inner import waiting_calls
 from task.conversation.inputs import Answer, timed
 from task.conversation.messages import FOLDER, Message, Role, system, unanswered
 from task.conversation.sources import Sources
@@ -18,10 +19,11 @@ from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop, interrup
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
-from task.permissions.decisions import Gate
+from task.permissions.gate import PolicyGate
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.product import Profile, Services
+from task.product.delegation import sub_agents
 from task.product.names import named_tools
 from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
@@ -66,8 +68,9 @@ async def take_turn(
 
     The messages that were added are as users saw them: addresses that the model made up are plain text.
     """
-    model, caller, open_calls = profile.model, request.caller, unanswered(request.messages)
-    approvals = await Approvals.of(profile.rules, caller, request.state, request.answers, open_calls)
+    model, caller, answers = profile.model, request.caller, request.answers
+    asked = waiting_calls(request.messages) if answers else ()
+    approvals = await Approvals.of(profile.rules, caller, request.state, answers, asked)
     info = RunInfo(request.door, model, profile.backend.provider, caller.conversation_id, observer.trace_id)
     with services.telemetry.run(info, caller.headers) as measured:
         for reason in approvals.denials.values():
@@ -162,7 +165,7 @@ async def _tools(
 async def _looped(
     profile: Profile,
     request: TurnRequest,
-    gate: Gate,
+    gate: PolicyGate,
     tools: Sequence[BaseTool],
     messages: list[Message],
     view: ContextView,
@@ -170,6 +173,10 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own, limits, sources = request.own_names, profile.limits, request.sources or Sources(messages)
+    if profile.agents is not None:
+        ours = [tool for tool in tools if tool.name not in own]
+        if (delegate := await sub_agents(profile, request.caller, ours, gate, view, observer)) is not None:
+            tools, observer = [delegate, *tools], delegate
     toolbox = Toolbox(
         tools,
         ClientToolsGate(gate, own) if own else gate,

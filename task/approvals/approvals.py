@@ -20,7 +20,7 @@ from task.conversation.state import TurnState, WaitingCall
 from task.core_client.files import DialFiles
 from task.core_client.models import Caller
 from task.errors import ToolError
-from task.permissions.decisions import Gate, PermissionMode
+from task.permissions.decisions import PermissionMode
 from task.permissions.gate import Grant, Grants, PolicyGate
 from task.permissions.icerc import plain
 from task.permissions.policy import DEFAULT_POLICY, Policy
@@ -110,7 +110,8 @@ class Approvals:
         answers: Sequence[Answer | None],
         calls: Sequence[ToolCall],
     ) -> Approvals:
-        """The approvals of a turn that continues from this state, with one answer for each of its waiting `calls`."""
+        """The approvals of a turn that continues from this state, with one answer for each of its waiting calls, which
+        are among `calls`."""
         principal = await caller.principal() if state is not None else ""
         approvals = cls(rules, principal, caller.conversation_id, rules.grants_in(state))
         if state is not None and answers:
@@ -134,7 +135,7 @@ class Approvals:
             exact, whose = answer.grant or digest, (self.principal, self.conversation)
             self.grants.add(Grant("call", tool, *whose, expires, exact, once=True, widens=answer.always))
 
-    def gate(self, mode: PermissionMode) -> Gate:
+    def gate(self, mode: PermissionMode) -> PolicyGate:
         """The gate that decides the calls of the turn."""
         rules, grants, denials = self.rules, self.grants, dict(self.denials)
         refresh = partial(rules.refresh, grants) if rules.refresh is not None else None

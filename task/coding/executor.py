@@ -9,6 +9,7 @@ from typing import Any
 from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, model_tree
 from task.coding.state import Progress
+from task.conversation.inner import INNER, interim
 from task.conversation.inputs import Answer
 from task.conversation.messages import FunctionCall, Message, ToolCall, user
 from task.conversation.state import TurnState, WaitingCall
@@ -90,6 +91,8 @@ class Coder(LoopObserver):
             outcome = await take_turn(self.services, limited, turn, choice, self)
             choice.flush()
             progress.messages[base:] = outcome.added
+            for model, used in outcome.tool_usage.items():
+                progress.usage[model] += used
             if outcome.status != "suspended":
                 return outcome
             answers = await self.ask(outcome.pending)
@@ -111,8 +114,12 @@ class Coder(LoopObserver):
         super().model_answered(message, usage, seconds)
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
-        self.progress.messages.append(message)
+        if INNER not in call.id:
+            self.progress.messages.append(message)
         super().call_ended(call, message, seconds)
+
+    def progressed(self, call: ToolCall, message: Message) -> None:
+        self.progress.messages.append(interim(call, [message]))
 
     def warned(self, text: str) -> None:
         self.emit(Noted(text))

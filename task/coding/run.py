@@ -15,7 +15,8 @@ from task.coding.executor import Ask, Coder, PlanStepTool, coding_profile
 from task.coding.planner import Plan, planned
 from task.coding.state import TaskState, record
 from task.coding.verification import PytestRuns, changed_tests, command_verdict, verification_commands
-from task.conversation.messages import tool_message, unanswered, user
+from task.conversation.inner import closed
+from task.conversation.messages import unanswered, user
 from task.errors import AgentError, InvalidRequest, ProviderError, reference_of, with_reference
 from task.llm.failures import explained
 from task.loop import RunOutcome
@@ -247,13 +248,14 @@ class Work:
     async def _coded(self, plan: Plan, rules: ApprovalRules) -> RunOutcome:
         coder, store, run, messages = self.coder, self.checkpoints.store, self.task.run, self.task.progress.messages
         if messages:
-            messages += [tool_message(call, LOST, failed=True) for call in unanswered(messages)]
+            messages += closed(messages, LOST)
             new = user(CONTINUED.format(why=self.task.reason or "its process was stopped"))
         else:
             numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(plan.plan, 1))
             new = user(plan.coder_prompt + NUMBERED.format(plan=numbered))
-        start = TraceStart(run.owner, DOOR, coder.profile.model, asked=(new,), history=len(messages), run_id=run.run_id)
-        messages.append(new)
+        asked = () if unanswered(messages) else (new,)  # sub-agents continue first
+        start = TraceStart(run.owner, DOOR, coder.profile.model, asked=asked, history=len(messages), run_id=run.run_id)
+        messages += asked
         observer = TraceRecorder(store.traces, start)
         self._trace_id = observer.trace_id
         await store.runs.traced(run.run_id, observer.trace_id)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+from task.conversation.inner import outer_id
 from task.conversation.messages import (
     CUT,
     NOT_APPROVED,
@@ -78,7 +79,7 @@ def conversation(
         if turn.turn:
             answers = decision_of(incoming[position + 1], turn.codes) if position + 1 < len(incoming) else None
             result = PERHAPS_RUN if any(answer.allowed for answer in answers or ()) else NOT_APPROVED
-            messages += repaired(turn.history, missing={call.call_id: result for call in turn.pending})
+            messages += repaired(turn.history, missing={outer_id(call.call_id): result for call in turn.pending})
         elif turn.history:
             messages += with_turn(turn.history, item.text())
         else:

@@ -138,6 +138,7 @@ class Message:
     `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
     in the conversation; neither is ever sent. `scrub_pii`: personal data is removed from what the model reads, where
     its provider can do that. `memo` is what the tool of a tool message needs in its later calls: stored, never sent.
+    `interim`: the tool message is not the call's result, but what its tool has done so far.
     `place` is the index of the request's message that it is, where a door needs to know.
     """
 
@@ -152,6 +153,7 @@ class Message:
     unsourced: bool = False
     scrub_pii: bool = False
     memo: str = ""
+    interim: bool = False
     place: int = field(default=-1, compare=False)
 
     @property
@@ -184,7 +186,7 @@ class Message:
         data = self.as_dict()
         if self.attachments:
             data["attachments"] = [attachment.as_dict() for attachment in self.attachments]
-        for name in ("reasoning_content", "failed", "unsourced", "scrub_pii", "memo"):
+        for name in ("reasoning_content", "failed", "unsourced", "scrub_pii", "memo", "interim"):
             if value := getattr(self, name):
                 data[name] = value
         return data
@@ -235,6 +237,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
         unsourced=data.get("unsourced", False),
         scrub_pii=bool(data.get("scrub_pii")),
         memo=str(data.get("memo") or ""),
+        interim=bool(data.get("interim")),
     )
 
 
@@ -256,7 +259,8 @@ def repaired(
 ) -> list[Message]:
     """The messages with every tool call answered exactly once, directly after it and in call order.
 
-    An unanswered call gets the result that `missing` has for its id, else "interrupted", unless its id is in `pending`;
+    An unanswered call gets the result that `missing` has for its id, else "interrupted", unless its id is in `pending`:
+    then its interim messages stay;
     a tool message without a call and an assistant message without text and calls are left out; ids that repeat within
     one message become unique.
     """
@@ -280,13 +284,13 @@ def repaired(
 def _paired(
     message: Message, answers: Sequence[Message], pending: Collection[str], missing: Mapping[str, str]
 ) -> list[Message]:
-    ids = [call.id for call in message.tool_calls]
-    if ids == [answer.tool_call_id for answer in answers] and len(set(ids)) == len(ids):
-        return [message, *answers]
+    ids, results = [call.id for call in message.tool_calls], [answer for answer in answers if not answer.interim]
+    if ids == [result.tool_call_id for result in results] and len(set(ids)) == len(ids):
+        return [message, *results]
     waiting: defaultdict[str | None, deque[Message]] = defaultdict(deque)
-    for answer in answers:
-        waiting[answer.tool_call_id].append(answer)
-    calls, results = dict[str, ToolCall](), list[Message]()
+    for result in results:
+        waiting[result.tool_call_id].append(result)
+    calls, results = dict[str, ToolCall](), []
     for call in message.tool_calls:
         unique, number = call.id, 2
         while unique in calls:
@@ -294,7 +298,9 @@ def _paired(
         calls[unique] = call if unique == call.id else replace(call, id=unique)
         if found := waiting[call.id]:
             results.append(replace(found.popleft(), tool_call_id=unique))
-        elif unique not in pending:
+        elif unique in pending:
+            results += [answer for answer in answers if answer.interim and answer.tool_call_id == unique]
+        else:
             results.append(tool_message(calls[unique], missing.get(unique, INTERRUPTED), failed=True))
     return [replace(message, tool_calls=tuple(calls.values())), *results]
 
@@ -305,7 +311,7 @@ def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     while place >= 0 and messages[place].role is _TOOL:
         place -= 1
     calls = messages[place].tool_calls if place >= 0 else ()
-    answered = {answer.tool_call_id for answer in messages[place + 1 :]}
+    answered = {answer.tool_call_id for answer in messages[place + 1 :] if not answer.interim}
     return tuple(call for call in calls if call.id not in answered)
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 from task.approvals.approvals import EXPIRED, ApprovalRules, codes_in, decision_of, words_of
 from task.approvals.forms import form_schema, label, revoked_by, revoking_form
 from task.approvals.questions import USAGE, listing, question, revoked
+from task.conversation.inner import outer_id
 from task.conversation.inputs import Incoming, new_code
 from task.conversation.messages import Message, Role, repaired
 from task.conversation.state import TurnState, WaitingCall, waits
@@ -95,7 +96,7 @@ class DialApprovals:
             text, result = USED, USED_BEFORE
         else:
             return None
-        waiting = {call.call_id for call in self.resumed.pending}
+        waiting = {outer_id(call.call_id) for call in self.resumed.pending}
         history = repaired(self.resumed.history, missing=dict.fromkeys(waiting, result))
         return DirectAnswer(f"{text} {ASK_AGAIN}", self.state(history, (), grants.lasting()))
 

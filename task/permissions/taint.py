@@ -6,12 +6,14 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from typing import Any
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
+from task.conversation.inner import INNER
 from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
 from task.permissions.arguments import addresses, named_values
 from task.permissions.hosts import host_of, is_usual
@@ -214,7 +216,7 @@ class ContextView:
 
     def _foreign(self, message: Message) -> bool:
         if message.role is Role.TOOL:
-            return self._origin(message.name) is not Origin.OWN
+            return self._origin(message.name) is not Origin.OWN and not message.interim
         if message.unsourced:
             return True
         if message.role is not Role.USER or not isinstance(message.content, list):
@@ -244,3 +246,29 @@ class ContextView:
         urls = ((url, is_dial_file(url) or is_plain(url)) for url in urls_in(asked))
         named = chain(urls, ((word, True) for word in addresses(asked)))
         return all(is_read and self.knows(name, place) for name, is_read in named)
+
+
+class InnerView(ContextView):
+    """The conversation of a sub-agent within the one of its agent, `outer`.
+
+    What taints that taints this too, and an address that it vouches for is known here. Its own first messages, `start`
+    in number, are the prompt and the task, in which the model may have written any address: they vouch for none.
+    """
+
+    def __init__(
+        self, outer: ContextView, messages: Sequence[Message], origins: Mapping[str, Origin], start: int
+    ) -> None:
+        super().__init__(messages, origins)
+        self._outer, self._clean, self._read = outer, start, start
+
+    def tainted_before(self, place: int | None) -> bool:
+        return self._outer.tainted or super().tainted_before(place)
+
+    def tainted_beyond(self, tool: str) -> bool:
+        return self._outer.tainted_beyond(tool) or super().tainted_beyond(tool)
+
+    def knows(self, url: str, before: int | None = None) -> bool:
+        return self._outer.knows(url) or super().knows(url, before)
+
+    def text_beside(self, call: ToolCall) -> str:
+        return super().text_beside(replace(call, id=call.id.partition(INNER)[2]))

@@ -22,7 +22,7 @@ from task.product import parts
 from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
 from task.product.names import Deployments
-from task.product.profile import Profile, Services
+from task.product.profile import Profile, Services, SubAgents
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
@@ -152,6 +152,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         timezone=settings.timezone,
         tool_share=settings.tool_search.share,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
+        agents=SubAgents(tuple(settings.agents.models), settings.agents.steps) if settings.agents.enabled else None,
     )
 
 

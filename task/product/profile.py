@@ -87,6 +87,15 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
+class SubAgents:
+    """How an agent delegates: the models beside its own that its sub-agents may have, and the steps of all of them
+    together in one turn."""
+
+    models: tuple[str, ...] = ()
+    steps: int = 60
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One agent. A door makes the one of its request with `replace`.
 
@@ -100,7 +109,8 @@ class Profile:
     is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
     door's, `skills` what the model may read for a kind of task, each under a name of its own. `tool_share` is the part
-    of the model's window that the tools of servers may take before `find_tools` finds them.
+    of the model's window that the tools of servers may take before `find_tools` finds them; `agents` is None where the
+    agent has no sub-agents.
     """
 
     backend: Backend
@@ -131,6 +141,7 @@ class Profile:
     starters: tuple[tuple[str, str], ...] = ()
     tool_share: float = 0.05
     skills: tuple[Skill, ...] = ()
+    agents: SubAgents | None = None
 
     async def context_prompt(self, persona: str = "") -> ContextPrompt:
         """What the context adds to the system prompt; without `persona` with the one of the profile.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from task.approvals.approvals import codes_in, read_reply, words_of
 from task.approvals.questions import without_questions
+from task.conversation.inner import INNER, outer_id
 from task.conversation.inputs import Answer
 from task.conversation.merging import merged
 from task.conversation.messages import (
@@ -149,8 +150,8 @@ class Preparing:
         arguments, answer = answer.arguments, replace(answer, arguments=None)
         if arguments is not None and dict(arguments) != dict(asked.arguments):
             tool = named((await offered(self._services, self._profile, caller.of_tools()))[0]).get(asked.tool)
-            if tool is None:
-                raise Conflict(f"the tool {asked.tool!r} is no longer available; deny the call")
+            if tool is None or INNER in asked.call_id:  # a sub-agent has its arguments already
+                raise Conflict(f"the arguments of {asked.tool!r} cannot be changed; approve or deny the call as it is")
             try:
                 arguments = tool.parse(ToolCall(asked.call_id, FunctionCall(asked.tool, packed(dict(arguments)))))
             except ArgumentsError as error:
@@ -226,7 +227,8 @@ class _Preparation:
             if not self.profile.continues((await RunOptions.of_run(self.store, owner, run_id)).door):
                 return self._request((came, "a question of another door"))
             calls = {call.id for call in unanswered(session.messages)}  # ids of calls recur
-            is_open = calls and calls <= {item.call_id for item in asked} and (last is None or last.run_id == run_id)
+            about = {outer_id(item.call_id) for item in asked}
+            is_open = calls and calls <= about and (last is None or last.run_id == run_id)
             found = "a question" if is_open else "a question followed by a message"
             return self._request((came, found), session, run_id, asked)
         while came != "card" and later.status not in ANSWERED and (after := await runs.resumed_by(owner, later.run_id)):
@@ -313,19 +315,18 @@ class _Preparation:
         used = last is not None and last.resumes is not None and last.status != "suspended"
         run_id = last and (last.resumes if used else last.run_id)
         found = await approvals.list(owner, run_id=run_id, waiting=False) if calls and run_id else ()
-        asked = {item.call_id: item for item in found}
         for call in calls:
             if call.id in given or (results and call.name not in theirs):
                 continue
-            question = asked.get(call.id)
-            if question is None:
+            asked = [item for item in found if outer_id(item.call_id) == call.id]
+            if not asked:
                 reason = NO_RESULT if call.name in theirs else INTERRUPTED
-            elif question.status == "allowed":
+            elif any(question.status == "allowed" for question in asked):
                 reason = PERHAPS_RUN if used else INTERRUPTED
             else:
                 reason = NOT_APPROVED
             closed.append(tool_message(call, reason, failed=True))
-            if question is not None and question.status == "waiting":
+            for question in (question for question in asked if question.status == "waiting"):
                 await approvals.answer(owner, question.approval_id, Answer(False, "another message came"))
         return closed
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from task.conversation.inner import INNER
 from task.conversation.messages import Message, Role, ToolCall
 from task.errors import ProviderError, reference_of, with_reference
 from task.llm.base import ModelOptions, Usage
@@ -98,7 +99,8 @@ class TraceRecorder(LoopObserver):
             arguments = {"raw": call.function.arguments}
         shown = (call.id, call.name, arguments, text if kept else "")
         self._calls.append(TracedCall(*shown, len(text), now - seconds, seconds, message.failed))
-        self._turns.append(self._turn(message, now, seconds))
+        if INNER not in call.id:  # what a sub-agent called is no turn of the run
+            self._turns.append(self._turn(message, now, seconds))
         self._changed()
 
     def decided(self, call: ToolCall, decision: Decision) -> None:

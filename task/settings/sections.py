@@ -43,6 +43,14 @@ class LimitSettings(Section):
     reader_bytes: int = setting(2**30, "Memory that reading one document may take.", ge=2**27)
 
 
+class AgentSettings(Section):
+    """Sub-agents, to which the model gives parts of its work; see [Sub-agents](agents.md)."""
+
+    enabled: bool = setting(False, "Offer `delegate`; never to the packaged model, or one with less than 8,000 tokens.")
+    steps: int = setting(60, "Model requests with tools of all sub-agents of one run together.", ge=1, le=1000)
+    models: Texts = setting([], "Models that sub-agents may have beside the one that delegates.")
+
+
 class McpServerSettings(Section):
     """One MCP server whose tools the agent offers: at a `url`, or a `command` that is started in the sandbox.
 

@@ -111,6 +111,7 @@ class Settings(Section):
     deployments: dial.DeploymentSettings = dial.DeploymentSettings()
     applications: dial.ApplicationSettings = dial.ApplicationSettings()
     tool_search: sections.ToolSearchSettings = sections.ToolSearchSettings()
+    agents: sections.AgentSettings = sections.AgentSettings()
     interpreter: sections.InterpreterSettings = sections.InterpreterSettings()
     rag: sections.RagSettings = sections.RagSettings()
     dial_files: dial.DialFilesSettings = dial.DialFilesSettings()

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, exists, extract, func, insert, or_, select, text, update
 
+from task.conversation.inner import outer_id
 from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, assistant, tool_message, unanswered
 from task.store import tables
 from task.store.database import Database, insert_new
@@ -201,7 +202,7 @@ def _close(connection: Connection, run: Row[Any], now: float) -> None:
         # Of the calls that the run continued with, as of its own, the results died with the process.
         asked = select(_approvals.c.status, _approvals.c.data).where(_approvals.c.run_id == run.resumes)
         decided = connection.execute(asked).all() if calls else ()
-        allowed = {unpacked(row.data)["call_id"] for row in decided if row.status == "allowed"}
+        allowed = {outer_id(unpacked(row.data)["call_id"]) for row in decided if row.status == "allowed"}
         texts = {call.id: PERHAPS_RUN if call.id in allowed else NOT_APPROVED for call in calls}
         lost = [tool_message(call, texts[call.id], failed=True) for call in calls]
         add_messages(connection, run.session_id, [*lost, replace(assistant(text), unsourced=True)], now)

@@ -46,7 +46,8 @@ class Pending:
     """A call that waits for the user's decision; it has no tool message yet.
 
     `digest` is what the answer must be bound to, `grant_description` what "always" would cover; see `Deferred`. `title`
-    names the call as its stage would, with nothing in it that deceives; `arguments` are parsed.
+    names the call as its stage would, with nothing in it that deceives; `arguments` are parsed. `paused`: the call was
+    allowed, and its tool waits for decisions about calls of its own.
     """
 
     call: ToolCall
@@ -56,6 +57,14 @@ class Pending:
     grant_description: str = ""
     title: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    paused: "Paused | None" = None
+
+
+@frozen_data
+class Paused(Message):
+    """What a tool returns that has to wait for the user: an interim message to continue from, and what it waits for."""
+
+    waiting: tuple[Pending, ...] = ()
 
 
 CallEnded = Callable[[ToolCall, Message, float], None]
@@ -236,7 +245,7 @@ class Toolbox:
 
     async def _run(
         self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], step: _CallsOfStep, card: ICERC | None
-    ) -> Message:
+    ) -> Message | Pending:
         caller = step.caller
         own = tool.spec.timeout or self.tool_seconds or TOOL_SECONDS
         limit = max(min(own, self.tool_seconds or own, step.deadline - monotonic()), 0.0)
@@ -252,6 +261,11 @@ class Toolbox:
                 message = done or tool_message(call, _STOPPED.format(call.name, round(limit, 2)), failed=True)
                 if message.failed:
                     measured.failed("tool_error" if done else "timeout")
+            if isinstance(message, Paused):
+                stage.failed, first = False, message.waiting[0]
+                if step.decided is not None:
+                    step.decided(call, Deferred(first.card, "", first.reason))
+                return Pending(call, first.card, "", paused=message)
             message = self.sources.adopted(message)
             if tool.show_in_stage or message.failed:
                 stage.respond(tool.shown(message.text()), error=message.failed)

@@ -35,12 +35,12 @@ class Person:
 
 
 @asynccontextmanager
-async def door(folder: Path, upstream: str) -> AsyncGenerator[tuple[Person, asyncio.subprocess.Process]]:
+async def door(folder: Path, upstream: str, **more: Any) -> AsyncGenerator[tuple[Person, asyncio.subprocess.Process]]:
     """The door in a process of its own, with a person at it."""
     (folder / "notes.py").write_text(NOTES)
     settings = {
         "backend": "openai", "openai_base_url": upstream, "openai_api_key": "sk-test", "deployment_name": "test-model",
-        "data_dir": str(folder / "data"), "tool_paths": [str(folder / "notes.py")],
+        "data_dir": str(folder / "data"), "tool_paths": [str(folder / "notes.py")], **more,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as short:  # a socket's path has a hundred characters at most
         path = f"{short}/door"

@@ -1,0 +1,58 @@
+"""What a sub-agent has done for a call that is still open: its messages, kept as interim messages of that call."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from task.conversation.messages import Message, Role, ToolCall, message_from, tool_message, unanswered
+
+DELEGATE = "delegate"
+INNER = (
+    "::"  # between the id of the agent's call and that of the sub-agent's own, where both are looked up in one place
+)
+AT_WORK = "[A sub-agent works on this.]"
+
+
+def inner_id(outer: str, call_id: str) -> str:
+    """The id of a sub-agent's call outside its conversation; ids of its model may be another sub-agent's too."""
+    return f"{outer}{INNER}{call_id}"
+
+
+def outer_id(call_id: str) -> str:
+    """The call of the conversation that waits for this one: the sub-agent's, else the call itself."""
+    return call_id.partition(INNER)[0]
+
+
+def interim(call: ToolCall, added: Sequence[Message]) -> Message:
+    """The message that keeps what a sub-agent has added to its conversation for the call."""
+    memo = json.dumps([message.as_stored() for message in added], ensure_ascii=False)
+    return replace(tool_message(call, AT_WORK), memo=memo, interim=True)
+
+
+def transcript(messages: Sequence[Message], call_id: str) -> list[Message]:
+    """What a sub-agent has added so far for the open call, from the interim messages behind it."""
+    place = next((n for n in reversed(range(len(messages))) if messages[n].role is not Role.TOOL), len(messages))
+    kept = (item for item in messages[place:] if item.interim and item.tool_call_id == call_id)
+    return [message_from(data) for item in kept for data in json.loads(item.memo)]
+
+
+def waiting_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """The open calls at the end of the conversation, and the open ones of its sub-agents."""
+    found = list[ToolCall]()
+    for call in unanswered(messages):
+        inner = unanswered(transcript(messages, call.id))
+        found += [call, *(replace(item, id=inner_id(call.id, item.id)) for item in inner)]
+    return found
+
+
+def closed(messages: Sequence[Message], result: str) -> list[Message]:
+    """What ends the open calls of a conversation whose process died: `result` for each. Calls of sub-agents stay open,
+    which continue with this result for their own open calls."""
+    ended = list[Message]()
+    for call in unanswered(messages):
+        inner = unanswered(transcript(messages, call.id))
+        if inner:
+            ended.append(interim(call, [tool_message(item, result, failed=True) for item in inner]))
+        elif call.name != DELEGATE:
+            ended.append(tool_message(call, result, failed=True))
+    return ended

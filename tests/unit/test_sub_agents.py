@@ -1,0 +1,269 @@
+"""Sub-agents: what they get, what comes back of them, what they may do, and how they end."""
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import Message, Role
+from task.errors import ProviderError
+from task.llm.base import ToolSchema, Usage
+from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.permissions.decisions import Effect
+from task.permissions.taint import Origin
+from task.product.delegation import PROMPT
+from task.product.profile import SubAgents
+from task.tools.base import BaseTool, object_schema, text
+from tests.support.in_process import Chat, agents
+from tests.support.tools import MadeTool
+
+DEFAULT = SubAgents()
+
+
+@dataclass
+class Office:
+    """An agent whose model answers by `plan`, and sub-agents' by the first word of their task."""
+
+    plan: Sequence[Reply]
+    tasks: Mapping[str, Sequence[Reply]]
+    done: list[str] = field(default_factory=list[str])
+    asked: int = 0
+
+    def reply(self, messages: Sequence[Message], _: Sequence[ToolSchema]) -> Reply:
+        if not messages[0].text().endswith(PROMPT):
+            self.asked += 1
+            return self.plan[self.asked - 1]
+        said = sum(message.role is Role.ASSISTANT for message in messages)
+        return self.tasks[messages[1].text().split()[0]][said]
+
+    @property
+    def tools(self) -> list[BaseTool]:
+        async def look(what: str) -> str:
+            self.done.append(f"look {what}")
+            return f"{what} is 7. See http://known.example/{what}"
+
+        async def note(text: str) -> str:
+            self.done.append(f"note {text}")
+            return "noted"
+
+        async def send(**_: str) -> str:
+            return "sent"
+
+        reach = frozenset({Effect.READ, Effect.NETWORK})
+        shape = object_schema("what", what=text("what"))
+        return [
+            MadeTool("look", look, shape, frozenset({Effect.READ}), origin=Origin.OUTSIDE),
+            MadeTool("send", send, object_schema("text", text=text("text")), reach),
+            MadeTool("fetch", send, object_schema("url", url=text("url")), reach),
+            MadeTool("note", note, object_schema("text", text=text("text")), frozenset({Effect.WRITE})),
+        ]
+
+
+@asynccontextmanager
+async def chat(office: Office, sub: SubAgents | None = DEFAULT, **options: Any) -> AsyncGenerator[Chat]:
+    limits = options.pop("limits", {})
+    async with agents(ScriptedModel(then=office.reply), *office.tools, **options) as found:
+        services, profile = found.opened
+        found.opened = services, replace(profile, agents=sub, limits=replace(profile.limits, **limits))
+        yield Chat(found)
+
+
+def model_of(chat: Chat) -> ScriptedModel:
+    assert isinstance(chat.agents.model, ScriptedModel)
+    return chat.agents.model
+
+
+def results(chat: Chat) -> list[str]:
+    """The results that the agent's own model read last."""
+    [*_, last] = [item for item in model_of(chat).requests if not item[0].text().endswith(PROMPT)]
+    return [message.text() for message in last if message.role is Role.TOOL]
+
+
+def delegated(*tasks: str, **more: Any) -> Reply:
+    reply = wants("delegate", task=tasks[0], **more)
+    for task in tasks[1:]:
+        reply &= wants("delegate", task=task, **more)
+    return reply
+
+
+async def test_the_answers_of_sub_agents_come_back_and_nothing_else_of_them() -> None:
+    tasks = {name: [wants("look", what=name), says(f"{name}: seven")] for name in ("red", "blue")}
+    office = Office([delegated("red of the wall", "blue of the sea"), says("Both seven.")], tasks)
+    async with chat(office) as it:
+        shown = await it.say("Which?")
+        stages = [
+            (stage.name.partition(" [")[0], stage.parent and stage.parent.name.partition(":")[0])
+            for stage in shown.stages
+        ]
+        system, task = next(item for item in model_of(it).requests if item[0].text().endswith(PROMPT))[:2]
+        names = [tool["function"]["name"] for tool in model_of(it).tools[1]]
+    assert shown.content == "Both seven."
+    assert results(it) == ["red: seven", "blue: seven"]
+    assert sorted(stages) == [
+        ("delegate: blue of the sea", None),
+        ("delegate: red of the wall", None),
+        ("look: blue", "delegate"),
+        ("look: red", "delegate"),
+    ]
+    assert system.text() == f"Be helpful.\n\n{PROMPT}"
+    assert task.text() == "red of the wall"
+    assert names == ["look", "send", "fetch", "note"]
+
+
+async def test_a_question_of_a_sub_agent_is_answered_in_the_run_and_nothing_is_done_twice() -> None:
+    notes = wants("note", text="a=7") & wants("look", what="b")
+    tasks = {"one": [wants("look", what="a"), notes, wants("note", text="b=7"), says("Noted.")], "two": [says("2")]}
+    office = Office([delegated("one", "two"), says("All done.")], tasks)
+    async with chat(office) as it:
+        asked = await it.say("Go")
+        assert (office.done, asked.content.count("approve ")) == (["look a", "look b"], 1)
+        assert "note" in asked.content
+        again = await it.press("Approve", asked)  # it asks once more, and its first call is not made again
+        assert office.done == ["look a", "look b", "note a=7"]
+        shown = await it.press("Approve", again)
+    assert (shown.content, results(it)) == ("All done.", ["Noted.", "2"])
+    assert office.done == ["look a", "look b", "note a=7", "note b=7"]
+
+
+@pytest.mark.fault("sub-agents: five ask at once, with calls of the same id")
+async def test_five_sub_agents_ask_at_once_and_each_gets_its_own_answer() -> None:
+    names = [f"n{number}" for number in range(5)]
+    call = replace(wants("note", text="").calls[0], id="call_0")
+    asks = {name: Reply((replace(call, arguments={"text": name}),)) for name in names}
+    office = Office([delegated(*names), says("End.")], {name: [asks[name], says(f"{name} ended")] for name in names})
+    async with chat(office) as it:
+        asked = await it.say("Go")
+        codes = re.findall(r"#### ([a-z]\d[a-z]\d)", asked.content)
+        assert len(set(codes)) == 5
+        await it.say(f"approve {codes[1]} and {codes[3]}, deny {codes[0]}, {codes[2]} and {codes[4]} because no")
+        denials = [item[-1].text() for item in model_of(it).requests if "not allowed" in item[-1].text()]
+    assert sorted(office.done) == ["note n1", "note n3"]
+    assert len(denials) == 3
+    assert results(it) == [f"{name} ended" for name in names]
+
+
+async def test_another_message_closes_the_questions_of_sub_agents() -> None:
+    office = Office([delegated("one"), says("As you like.")], {"one": [wants("note", text="a")]})
+    async with chat(office) as it:
+        await it.say("Go")
+        shown = await it.say("Something else")
+    assert (shown.content, office.done) == ("As you like.", [])
+    assert "did not approve" in results(it)[0]
+
+
+@pytest.mark.fault("sub-agents: one that delegates")
+async def test_a_sub_agent_has_no_sub_agents() -> None:
+    office = Office([delegated("one"), says("End.")], {"one": [delegated("two"), says("alone")]})
+    async with chat(office) as it:
+        await it.say("Go")
+        refused = model_of(it).requests[2][-1].text()
+    assert "There is no tool 'delegate'" in refused
+    assert results(it) == ["alone"]
+
+
+@pytest.mark.fault("sub-agents: one that never ends, or fails; more of them than the run has steps for")
+@pytest.mark.parametrize(
+    ("limits", "steps", "said"),
+    [
+        ({"steps": 3}, 60, "[The sub-agent stopped at the limit of 3 steps.]"),
+        ({}, 4, "[The sub-agent stopped at the limit of 2 steps.]"),
+        ({"run_tokens": 400}, 60, "[The sub-agent stopped at the limit of "),
+    ],
+)
+async def test_a_sub_agent_that_never_ends_is_stopped(limits: dict[str, Any], steps: int, said: str) -> None:
+    used = Usage(100, 10)
+    endless = [
+        replace(wants("look", what=f"n{n}"), events=(*wants("look", what=f"n{n}").events, used)) for n in range(9)
+    ]
+    office = Office([delegated("a", "b"), says("End.")], {"a": endless, "b": endless})
+    async with chat(office, SubAgents(steps=steps), limits=limits) as it:
+        await it.say("Go")
+    assert [said in result for result in results(it)] == [True, True]
+
+
+async def test_a_sub_agent_that_fails_says_what_it_had_done() -> None:
+    broken = Reply((ProviderError("broken", status_code=400),))
+    office = Office([delegated("a"), says("End.")], {"a": [wants("look", what="x"), broken]})
+    async with chat(office) as it:
+        await it.say("Go")
+    assert results(it)[0].startswith("Error: the sub-agent failed: ")
+    assert results(it)[0].endswith("Calls that it had made: look")
+
+
+async def test_steps_beyond_those_of_all_sub_agents_are_refused() -> None:
+    looks = [wants("look", what="x"), says("x")]
+    office = Office([delegated("a", "b", "c"), delegated("d"), says("End.")], dict.fromkeys("abcd", looks))
+    async with chat(office, SubAgents(steps=2)) as it:
+        await it.say("Go")
+    assert [
+        result.startswith("Error: the sub-agents of this turn have used their 2 steps") for result in results(it)
+    ] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> None:
+    office = Office(
+        [delegated("one", tools=["look", "delegate"], model="small") & delegated("two", tools=["none"]), says("End.")],
+        {"one": [wants("note", text="a"), says("done")]},
+    )
+    async with chat(office, SubAgents(("small",))) as it:
+        await it.say("Go")
+        offered = [[tool["function"]["name"] for tool in tools] for tools in model_of(it).tools]
+    assert offered[:2] == [["delegate", "look", "send", "fetch", "note"], ["look"]]
+    assert "there is no tool 'none' for a sub-agent; there are look, send, fetch, note" in results(it)[1]
+
+
+@pytest.mark.parametrize(
+    ("sub", "options", "offered"),
+    [
+        (SubAgents(), {}, True),
+        (None, {}, False),
+        (SubAgents(), {"tokens": 7_000}, False),
+        (SubAgents(), {"tokens": 9_000}, True),
+    ],
+)
+async def test_small_models_have_no_sub_agents(
+    sub: SubAgents | None, options: dict[str, Any], *, offered: bool
+) -> None:
+    office = Office([says("Hi.")], {})
+    async with chat(office, sub, **options) as it:
+        await it.say("Hi")
+        names = [tool["function"]["name"] for tool in model_of(it).tools[0]]
+    assert ("delegate" in names) is offered
+
+
+@pytest.mark.fault(
+    "sub-agents: one of a tainted conversation, one that reads what a page wants, a task with an address"
+)
+async def test_taint_goes_down_to_sub_agents_and_comes_back_with_their_answers() -> None:
+    send = [wants("send", text="x" * 3_000), says("sent")]
+    fetch = {url: [wants("fetch", url=f"http://{url}.example/x"), says("got it")] for url in ("user", "made", "known")}
+    fetch["known"].insert(0, wants("look", what="x"))
+    cases = {
+        "a task of a clean conversation": (["clean"], {"clean": send}, False),
+        "what it has read itself": (["dirty"], {"dirty": [wants("look", what="x"), *send]}, True),
+        "the answer of another": (["clean", "late"], {"clean": [says("x")], "late": send}, True),
+        "an address of the user": (["user"], fetch, False),
+        "an address that its task alone names": (["made http://made.example/x"], fetch, True),
+        "an address that it has found": (["known"], fetch, False),
+    }
+    for name, (tasks, plans, asks) in cases.items():
+        office = Office([*map(delegated, tasks), says("End.")], plans)
+        async with chat(office) as it:
+            shown = await it.say("Go to http://user.example/x")
+        assert (shown.form_schema is not None) is asks, name
+
+
+async def test_always_for_a_sub_agent_does_not_outlast_the_taint_of_its_answer() -> None:
+    note = [wants("note", text="a"), says("noted")]
+    office = Office([delegated("one"), wants("note", text="b"), says("End.")], {"one": note})
+    async with chat(office) as it:
+        await it.press("Always", await it.say("Go"))
+    assert office.done == ["note a"]
