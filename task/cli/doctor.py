@@ -44,6 +44,7 @@ from task.store.schema import survey
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
+from task.tools.openapi.client import ApiClient
 
 SHORT_SECRET = 16  # characters
 STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
@@ -312,7 +313,26 @@ async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
         rows[f"MCP server {spec.name}"] = "ok", found
     with suppress(SettingsError):  # the row of the tools reports it
         for issue in (await inspection.of_servers()).issues:
-            rows[f"MCP server {issue.server}"] = "bad", issue.summary, "Start it, or correct its address and key."
+            if issue.server not in (api.name for api in inspection.apis):
+                rows[f"MCP server {issue.server}"] = "bad", issue.summary, "Start it, or correct its address and key."
+    return rows
+
+
+@row(ROWS, "APIs", "Correct `openapi` in the settings.")
+async def apis_check(inspection: Inspection) -> dict[str, Finding]:
+    rows, issues = dict[str, Finding](), (await inspection.of_servers()).issues
+    unread = {issue.server: str(issue) for issue in issues}
+    for api in (spec.client for spec in inspection.apis):
+        assert isinstance(api, ApiClient)
+        missing = "; ".join(f"{name} is left out: {reason}" for name, reason in api.left_out.items())
+        if reason := unread.get(api.name, missing):
+            rows[f"API {api.name}"] = (
+                "bad" if api.name in unread else "note",
+                reason,
+                "Correct its document or settings.",
+            )
+        else:
+            rows[f"API {api.name}"] = "ok", f"as described by {api.url}"
     return rows
 
 

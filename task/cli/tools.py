@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Annotated, Any
 
 import aiohttp
@@ -21,11 +22,11 @@ from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.permissions.icerc import visible
 from task.permissions.names import names_of
-from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
+from task.product.parts import api_servers, context_manager, default_tools, mcp_specs, policy_of
 from task.product.profile import context_tools
 from task.settings import Settings
 from task.tools.base import BaseTool, Format, in_format
-from task.tools.mcp.hub import Discovered, MCPHub
+from task.tools.mcp.hub import Discovered, MCPHub, ServerSpec
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
@@ -125,6 +126,11 @@ class Inspection:
         self.settings = settings
         self._discovered: Discovered | None = None
 
+    @cached_property
+    def apis(self) -> list[ServerSpec]:
+        """The APIs of the settings. Raises SettingsError."""
+        return api_servers(self.settings, DialFiles(self.settings.dial_endpoint))
+
     async def of_servers(self) -> Discovered:
         """The tools that the MCP servers offer beside the agent's own, and what is wrong with the others.
 
@@ -133,7 +139,7 @@ class Inspection:
         """
         if self._discovered is None:
             taken = {tool.name for tool in own_tools(self.settings)}
-            hub = MCPHub(mcp_specs(self.settings), patience=SERVER_SECONDS)
+            hub = MCPHub([*mcp_specs(self.settings), *self.apis], patience=SERVER_SECONDS)
             try:
                 self._discovered = await hub.discover(None, taken)
             finally:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Self, cast
+from urllib.parse import unquote
 
 import orjson
 
@@ -23,10 +24,11 @@ _KINDS: Mapping[str, Any] = {  # what servers can read; anything else there woul
     "additionalProperties": (dict, bool),
 }
 _SIMPLE = ("type", "description", "enum", "required")
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 # What else can be checked in time that grows with the value only: not a pattern, and nothing that is compared in pairs.
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("title", "format"), str),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (int, float)),
+    **dict.fromkeys(_BOUNDS, (int, float)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), int),
     "default": object,
 }
@@ -35,7 +37,7 @@ _OWN = (*(name for name in _PLAIN if name != "title"), "pattern", "multipleOf", 
 
 def simple_schema(schema: Any) -> dict[str, Any]:
     """The schema with its references and `allOf` put in their place; defaults become part of descriptions."""
-    return _Schemas(schema).simple(schema)
+    return Schemas(schema).simple(schema)
 
 
 def plain_schema(schema: Any) -> dict[str, Any]:
@@ -43,12 +45,12 @@ def plain_schema(schema: Any) -> dict[str, Any]:
 
     What it does not understand, and what comes after its bounds, may be anything.
     """
-    return _Schemas(schema, (*_SIMPLE, *_PLAIN)).simple(schema)
+    return Schemas.plain(schema).simple(schema)
 
 
 def own_schema(schema: Any) -> dict[str, Any]:
     """The schema of a function of the operator's, without titles: with the patterns that a stranger's must not have."""
-    return _Schemas(schema, (*_SIMPLE, *_OWN)).simple(schema)
+    return Schemas(schema, (*_SIMPLE, *_OWN)).simple(schema)
 
 
 def wanted_schema(options: ModelOptions) -> dict[str, Any] | None:
@@ -73,16 +75,26 @@ def asked_for_json(messages: Sequence[Message], schema: Mapping[str, Any]) -> li
 
 
 @dataclass(slots=True)
-class _Schemas:
+class Schemas:
     """Writes the parts of the schema `root` in the few keywords that model servers read.
 
     References are put in their place. What contains itself, and what comes after `left` parts, may be anything there:
-    the toolbox checks arguments against the whole schema.
+    the toolbox checks arguments against the whole schema. `external`: one of the references led out of `root`.
     """
 
     root: Any
     kept: Sequence[str] = _SIMPLE
     left: int = _PARTS
+    external: bool = False
+
+    @classmethod
+    def plain(cls, root: Any, *more: str) -> Self:
+        """Those of a stranger: with the keywords of `plain_schema`, and these."""
+        return cls(root, (*_SIMPLE, *_PLAIN, *more))
+
+    def resolved(self, part: Any) -> dict[str, Any]:
+        """The object that the part of the root is or refers to; empty if there is none."""
+        return self._resolved(part, (), _DEPTH)[0]
 
     def simple(self, schema: Any, within: tuple[str, ...] = (), depth: int = _DEPTH) -> dict[str, Any]:
         if self.left < 0:
@@ -90,6 +102,9 @@ class _Schemas:
         shape, within = self._resolved(schema, within, depth)
         kinds = {**_PLAIN, **_KINDS}
         shape = {key: value for key, value in shape.items() if isinstance(value, kinds.get(key, object))}
+        for bound in shape.keys() & _BOUNDS:  # OpenAPI 3.0 writes `exclusiveMinimum: true`
+            if isinstance(shape[bound], bool):
+                del shape[bound]
         if not _TYPES.issuperset(map(str, [kind] if isinstance(kind := shape.get("type"), str) else kind or ())):
             del shape["type"]
 
@@ -125,9 +140,10 @@ class _Schemas:
         if (reference := shape.pop("$ref", None)) is not None:
             if reference in within:
                 return {}, within
+            self.external = self.external or not str(reference).startswith("#")
             target: Any = self.root
             for key in filter(None, str(reference).removeprefix("#").split("/", _DEPTH)):
-                target = _object(target).get(key)
+                target = _object(target).get(unquote(key).replace("~1", "/").replace("~0", "~"))
             referred, within = self._resolved(target, (*within, reference), depth - 1)
             shape = {**referred, **shape}
         for part in _array(shape.pop("allOf", None)):

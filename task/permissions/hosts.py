@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +18,8 @@ _DATE = re.compile(r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01]
 # Reserved, or usual in private networks. Source: RFC 2606, RFC 6762, RFC 7686, RFC 9476
 _PRIVATE = frozenset({"alt", "corp", "example", "home", "internal", "intranet", "invalid", "lan", "local", "localhost"})
 _RESERVED = _PRIVATE | {"onion", "test"}
+_UNICAST = ip_network("2000::/3")
+_AZURE = ip_address("168.63.129.16")  # serves the machine that asks, though it counts as public
 
 
 @lru_cache(maxsize=4_096)
@@ -52,6 +54,18 @@ def _is_number(host: str) -> bool:
     with suppress(ValueError):
         return bool(ip_address(host))
     return False
+
+
+def is_internal(host: str) -> bool:
+    """Whether it is an address that is not of the public internet, or `localhost`; no name is looked up."""
+    name = normalised(host)
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name.rpartition(".")[2] == "localhost"
+    # Of IPv6 what a user can reach directly is public; translated and tunnelled addresses may lead inside.
+    tunnelled = isinstance(address, IPv6Address) and (address not in _UNICAST or address.sixtofour is not None)
+    return tunnelled or not address.is_global or address.is_multicast or address == _AZURE
 
 
 def host_of(url: str) -> str:

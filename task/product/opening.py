@@ -44,15 +44,15 @@ def check(settings: Settings) -> None:
     """Find before the first request what a wrong setting would break in it.
 
     Raises:
-        SettingsError: the model's provider cannot be used, two MCP servers have one name, the policy cannot be meant, a
-            workspace cannot be one, the address of Redis cannot be used, the packages for spans are missing, or the
-            secret of the hidden state can neither be read nor made.
+        SettingsError: the model's provider cannot be used, two MCP servers or APIs have one name, the secret of an API
+            is missing, the policy cannot be meant, a workspace cannot be one, the address of Redis cannot be used, the
+            packages for spans are missing, or the secret of the hidden state can neither be read nor made.
     """
     provider = BACKENDS[settings.backend]
     provider.check(settings)
     if settings.http.transcription and not provider.transcribes:
         raise SettingsError(f"http.transcription: {settings.backend} has no transcription; leave it out.")
-    parts.mcp_specs(settings)
+    parts.api_servers(settings, DialFiles(settings.dial_endpoint))
     parts.policy_of(settings)
     parts.check_workspaces(settings)
     if (redis := parts.redis_of(settings)) is not None:
@@ -100,7 +100,8 @@ def opened(
         store = StoreAccess(StoreOptions(**settings.store_options, redis=redis, fingerprint=fingerprint))
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
-        servers, sign_in = parts.mcp_specs(settings), Dialogs(session, endpoint).sign_in
+        servers = [*parts.mcp_specs(settings), *parts.api_servers(settings, files)]
+        sign_in = Dialogs(session, endpoint).sign_in
         users = _sign_ins(settings, servers, store, seal)
         mcp = MCPHub(servers, files, redis=redis, sign_in=sign_in, user_sign_ins=users)
         claims, chosen = Claims(files), settings.permissions

@@ -39,6 +39,8 @@ from task.tools.mcp.connection import LocalProgram
 from task.tools.mcp.hub import ServerSpec
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.openapi.client import LARGEST_DOCUMENT, ApiClient
+from task.tools.openapi.document import ApiSpec
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.toolbox import named
@@ -165,6 +167,33 @@ def mcp_specs(settings: Settings) -> list[ServerSpec]:
     names = [server.name for server in servers]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"AGENT_MCP_SERVERS: there are two servers called {twice[0]!r}; rename one of them")
+    return servers
+
+
+def api_servers(settings: Settings, files: DialFiles) -> list[ServerSpec]:
+    """The APIs of the settings in the place of MCP servers; documents in DIAL are read with the agent's own key.
+
+    Raises:
+        SettingsError: a secret is not where the settings say, or an API is called like another one or a server.
+    """
+    key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
+
+    async def download(url: str) -> bytes:
+        return (await files.download(url, key, LARGEST_DOCUMENT)).content
+
+    servers, taken = list[ServerSpec](), {server.name for server in mcp_specs(settings)}
+    for api in settings.openapi:
+        if api.name in taken:
+            raise SettingsError(f"AGENT_OPENAPI: two APIs or servers are called {api.name!r}; rename one of them")
+        taken.add(api.name)
+        try:
+            found = process_environment()[api.secret] if api.secret and "/" not in api.secret else ""
+            found = Path(api.secret).read_text("utf-8") if "/" in api.secret else found
+        except (OSError, ValueError, KeyError):  # whose texts may have the secret itself, by mistake
+            text = f"AGENT_OPENAPI: the secret of {api.name!r} is not where `secret` says; set the variable or the path"
+            raise SettingsError(text) from None
+        client = ApiClient(ApiSpec(**api.model_dump(exclude={"secret"}), secret=found.strip()), download)
+        servers.append(ServerSpec(api.name, api.document, seconds=api.seconds, client=client))
     return servers
 
 

@@ -93,6 +93,23 @@ class ToolSearchSettings(Section):
     )
 
 
+class OpenApiSettings(Section):
+    """An API whose operations the agent offers, as its OpenAPI `document` describes them: a path, URL or file in DIAL.
+
+    `secret` is the name of an environment variable or the path of a file, never the value; `auth` is `bearer`, `basic`,
+    or the name of the header in which it is sent. `hosts` may be internal ones, and may get it.
+    """
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")
+    document: HttpUrl | Annotated[str, Field(pattern=r"^(/|~/|files/)")]
+    tags: list[str] = Field([])
+    operations: list[str] = Field([])
+    secret: str = Field(default="", pattern=r"^([A-Z][A-Z0-9_]*|/.+|)$")
+    auth: str = Field(default="bearer", pattern=r"^[a-zA-Z0-9-]{1,64}$")
+    hosts: list[Annotated[str, Field(pattern=r"^[a-z0-9.:-]+$")]] = Field([])
+    seconds: float = Field(default=60, gt=0, le=3600)
+
+
 class InterpreterSettings(Section):
     """The Python interpreter server (`dial-agent python-interpreter`)."""
 

@@ -60,6 +60,9 @@ class Settings(Section):
     mcp_servers: Annotated[list[sections.McpServerSettings], Listed] = setting(
         [], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md)."
     )
+    openapi: Annotated[list[sections.OpenApiSettings], AsJson] = setting(
+        [], "APIs whose operations are tools, a list of mappings; see [Tools](tools.md#openapi-documents)."
+    )
     host: str = setting("127.0.0.1", "Address the agent listens on.", min_length=1)
     port: Port = setting(5030, "Port the agent listens on; 0: any free one.")
     workers: int = setting(1, "Processes behind the agent's port; at most one per core helps.", ge=1, le=64)

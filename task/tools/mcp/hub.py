@@ -207,7 +207,7 @@ class Server:
     def __init__(self, hub: MCPHub, spec: ServerSpec) -> None:
         self.spec = spec
         self._hub = hub
-        self.client = MCPClient(
+        self.client = spec.client or MCPClient(
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
         )
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
@@ -282,7 +282,7 @@ class Server:
 
     async def _listing(self, catalogue: Catalogue, identity: CallIdentity, *, suspected: bool) -> Listing:
         spec, seconds, catalogue.changes = self.spec, self._hub.fresh_seconds, self.client.changes
-        redis = self._hub.redis if spec.program is None else None
+        redis = self._hub.redis if spec.program is None and spec.client is None else None
         # What was listed with a user's own key is found with the key of the same user only.
         settings = [spec.url, spec.token, sorted(spec.headers.items()), sorted(spec.tools or ()) or spec.tools]
         whose = ["offer", json.dumps(list(map(str, settings))), identity.own, identity.partition]

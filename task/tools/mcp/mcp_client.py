@@ -66,7 +66,8 @@ class ServerSpec:
     With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
     the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
     those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`. The tools
-    of a `builtin` one, a companion of the product, are always sent.
+    of a `builtin` one, a companion of the product, are always sent. With
+    `client` it is an API that is not an MCP server.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ServerSpec:
     called: str = ""
     sign_in: bool = False
     builtin: bool = False
+    client: MCPClient | None = None
 
 
 class MCPClient:

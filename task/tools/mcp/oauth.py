@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -29,6 +28,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.transport import no_cookies
+from task.permissions.hosts import is_internal
 from task.permissions.taint import Origin
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool, ToolSpec, object_schema
@@ -44,7 +44,6 @@ EARLY_SECONDS = 30.0  # before its end a token is refreshed
 MAX_BYTES = 2**18  # of metadata, of a registration, of tokens
 SECONDS = 10.0  # for each request, and for a refresh by another process
 PAUSE_SECONDS = 0.1
-_PUBLIC = ip_network("2000::/3")
 NOT_YOURS = "This sign-in is not one of yours, or it took longer than ten minutes. Start it again."
 FAILED = "{} could not sign you in: {}. Try again, or tell an operator."
 
@@ -72,14 +71,12 @@ async def _to_public_hosts(own: str, request: httpx2.Request) -> None:
     if (host := request.url.host) == own:
         return
     found = await asyncio.get_running_loop().getaddrinfo(host, 443)
-    address = ip_address(found[0][4][0])
-    # Of IPv6 what a user can reach directly; translated and tunnelled addresses may lead inside.
-    inside = isinstance(address, IPv6Address) and (address not in _PUBLIC or address.sixtofour)
-    if request.url.scheme != "https" or not address.is_global or address.is_multicast or inside:
+    address = str(found[0][4][0])
+    if request.url.scheme != "https" or is_internal(address):
         raise OAuthFlowError("its metadata lead to an address that is not a public one with https")
     # To the address that was checked: the name could lead elsewhere when it is looked up again.
     request.extensions = {**request.extensions, "sni_hostname": host}
-    request.url = request.url.copy_with(host=str(address))  # the header `Host` is set already
+    request.url = request.url.copy_with(host=address)  # the header `Host` is set already
 
 
 async def _bound(response: httpx2.Response) -> None:

@@ -1,0 +1,1 @@
+"""Operations of HTTP APIs as tools, as OpenAPI documents describe them."""
