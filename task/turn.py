@@ -80,7 +80,7 @@ async def take_turn(
                 count("approval", "allowed")
         messages, base, view = list[Message](), 0, ContextView()
         try:
-            context = await profile.context_prompt()
+            context = await profile.context_prompt(found=observer.warned)
             tools, note = await _tools(services, profile, request, context, choice)
             seen = request.messages
             if any(item.attachments or isinstance(item.content, list) for item in seen):
@@ -88,7 +88,7 @@ async def take_turn(
             seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
             # The instructions of an application are text from outside.
-            messages = [replace(system(prompt), unsourced=bool(profile.application)), *seen]
+            messages = [replace(system(prompt), unsourced=bool(profile.application) or context.foreign), *seen]
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()

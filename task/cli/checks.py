@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import unquote
 
 import aiohttp
 
@@ -10,10 +11,15 @@ from task.cli.addresses import CoreClient, CoreError, base_url, core_address, co
 from task.cli.companions import interpreter_obstacle
 from task.cli.model_choice import PULL, choose_model, chosen_of_dapr, chosen_of_ollama, embedded_model, upstream_models
 from task.cli.tools import SERVER_SECONDS, Inspection
-from task.errors import SettingsError
+from task.core_client.models import Caller, nobody
+from task.errors import InvalidRequest, SettingsError
+from task.permissions.names import names_of
 from task.processes import answers
+from task.product import opened
+from task.product.applications import narrowed
 from task.product.backends import BACKENDS
 from task.product.parts import own_token
+from task.product.profile import offered
 from task.settings import Settings
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import Fault, MCPFailure
@@ -21,6 +27,7 @@ from task.tools.mcp.results import Fault, MCPFailure
 HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 CORE_TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 AGENT, PICTURES, CODE_TOOL = "general-purpose-agent", "pictures", "execute_code"
+SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 REFUSED = (401, 403)
 CORRECT, START = "Correct the setting that is named.", "Start it with `make run`."
 CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
@@ -222,3 +229,31 @@ async def dapr_check(inspection: Inspection) -> Finding | None:
     except SettingsError as error:
         return "bad", str(error), CORRECT
     return ("bad", found.fault) if found.fault else ("ok", found.described)
+
+
+async def effective(settings: Settings, application: str) -> list[Check]:
+    """What an application has within the operator's bounds, as the agent's own key at Core reads it."""
+    caller = Caller(key_for(settings, core_address(settings)), nobody, application=application)
+    services, profile = opened(settings.model_copy(update={"dial_endpoint": core_address(settings)}))
+    try:
+        given = await services.applications.read(application, caller.api_key)
+        profile = narrowed(profile, application, given, services.applications.bounds)
+        tools, issues = await offered(services, profile, caller)
+        made = await services.deployments.named(profile.names, caller) or {}
+        lost = {name for name in profile.names if unquote(name) not in made}
+    except InvalidRequest as error:
+        return [Check(application, "bad", str(error), "Correct that, or share the application with DIAL_API_KEY.")]
+    finally:
+        await services.close()
+    lost |= set(given.builtin or ()).difference([CODE_TOOL], SEARCH_TOOLS, *map(names_of, [one.name for one in tools]))
+    found = {
+        "properties": ", ".join(sorted(given.model_fields_set)) or "none that DIAL_API_KEY may see",
+        "model": profile.model,
+        "permission mode": profile.mode.value,
+        "limits": ", ".join(f"{name} {most:g}" for name, _ in given.limits if (most := getattr(profile.limits, name))),
+        "tools": ", ".join(tool.name for tool in tools),
+        "context": ", ".join(profile.folders),
+    }
+    notes = [Check(one.server, "note", one.summary) for one in issues]
+    notes += [Check("not found", "note", ", ".join(sorted(lost)), "Correct them, or ask an operator.")] if lost else []
+    return [*(Check(name, "ok", text or "none") for name, text in found.items()), *notes]

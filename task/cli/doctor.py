@@ -12,28 +12,23 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
 from task.cli import Exit
-from task.cli.addresses import core_address, core_is_ours, key_for
-from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Row, checked, row
+from task.cli.addresses import core_is_ours
+from task.cli.checks import CODE_TOOL, CORRECT, SEARCH_TOOLS, SERVERS, Check, Finding, Row, checked, effective, row
 from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
-from task.core_client.models import Caller, nobody
 from task.embedding.environment import EmbeddingEnvironment
-from task.errors import InvalidRequest, SettingsError, StoreUnavailable
+from task.errors import SettingsError, StoreUnavailable
 from task.permissions.names import names_of
 from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS, dead_rules
-from task.product import opened
-from task.product.applications import narrowed
 from task.product.backends import BACKENDS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
-from task.product.profile import offered
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
 from task.settings import Settings
@@ -45,12 +40,12 @@ from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
 from task.tools.openapi.client import ApiClient
+from task.tools.workspace.project import project_notes
 
 SHORT_SECRET = 16  # characters
 STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
-SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 READ_DOCUMENT = "read_context_document"
 app = typer.Typer(add_completion=False)
 ROWS: list[Row] = []  # in the order in which one would fix them
@@ -89,34 +84,6 @@ def doctor(
 async def results(settings: Settings, *names: str) -> list[Check]:
     """What the rows of these names find; without names, all rows."""
     return await checked(settings, [row for row in (*ROWS, *SERVERS) if not names or row.name in names])
-
-
-async def effective(settings: Settings, application: str) -> list[Check]:
-    """What an application has within the operator's bounds, as the agent's own key at Core reads it."""
-    caller = Caller(key_for(settings, core_address(settings)), nobody, application=application)
-    services, profile = opened(settings.model_copy(update={"dial_endpoint": core_address(settings)}))
-    try:
-        given = await services.applications.read(application, caller.api_key)
-        profile = narrowed(profile, application, given, services.applications.bounds)
-        tools, issues = await offered(services, profile, caller)
-        made = await services.deployments.named(profile.names, caller) or {}
-        lost = {name for name in profile.names if unquote(name) not in made}
-    except InvalidRequest as error:
-        return [Check(application, "bad", str(error), "Correct that, or share the application with DIAL_API_KEY.")]
-    finally:
-        await services.close()
-    lost |= set(given.builtin or ()).difference([CODE_TOOL], SEARCH_TOOLS, *map(names_of, [one.name for one in tools]))
-    found = {
-        "properties": ", ".join(sorted(given.model_fields_set)) or "none that DIAL_API_KEY may see",
-        "model": profile.model,
-        "permission mode": profile.mode.value,
-        "limits": ", ".join(f"{name} {most:g}" for name, _ in given.limits if (most := getattr(profile.limits, name))),
-        "tools": ", ".join(tool.name for tool in tools),
-        "context": ", ".join(profile.folders),
-    }
-    notes = [Check(one.server, "note", one.summary) for one in issues]
-    notes += [Check("not found", "note", ", ".join(sorted(lost)), "Correct them, or ask an operator.")] if lost else []
-    return [*(Check(name, "ok", text or "none") for name, text in found.items()), *notes]
 
 
 @row(ROWS, "settings")
@@ -303,6 +270,12 @@ async def context_check(inspection: Inspection) -> Finding:
                 warnings.append(f"{READ_DOCUMENT} is not among the allowed tools")
     fix = f"Correct {manager.path.name}, or the files and settings it needs."
     return ("note", "; ".join([found, *warnings]), fix) if warnings else ("ok", found)
+
+
+@row(ROWS, "project notes", "Put a text file of the folder there.")
+async def project_notes_check(_: Inspection) -> Finding | None:
+    notes = await asyncio.to_thread(project_notes, Path.cwd())
+    return ("ok" if notes.text else "note", notes.found) if notes.found else None
 
 
 @row(ROWS, "MCP servers", "Rename one of them.")

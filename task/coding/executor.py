@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from task.tools.base import BaseTool, ToolSpec, object_schema
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Pending
 from task.tools.workspace.commands import Commands
+from task.tools.workspace.project import project_notes
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.tools import workspace_tools
 from task.turn import TurnRequest, take_turn
@@ -57,7 +59,8 @@ def coding_profile(profile: Profile, commands: Commands, steps: int) -> Profile:
     """The profile of a coder that works with these commands in their workspace."""
     rules = replace(profile.rules, policy=coding_policy(profile.rules.policy))
     tools, limits = workspace_tools(commands.workspace, commands), replace(profile.limits, steps=steps)
-    return replace(profile, prompt=CODER_PROMPT, tools=tools, rules=rules, limits=limits)
+    project = partial(project_notes, commands.workspace.path)
+    return replace(profile, prompt=CODER_PROMPT, tools=tools, rules=rules, limits=limits, project=project)
 
 
 @dataclass(eq=False)

@@ -16,11 +16,12 @@ TOOLS_SECTION = "tools"
 @dataclass(frozen=True, slots=True)
 class ContextPrompt:
     """The text, the ids of the sections and documents that did not fit, which the model reads with a tool, and the
-    names of deployments that are tools."""
+    names of deployments that are tools. `foreign`: not all of the text is the operator's."""
 
     text: str = ""
     left_out: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    foreign: bool = False
 
 
 def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from task.errors import SettingsError, ToolError
@@ -14,6 +15,7 @@ from task.tools.base import FRAMEWORK
 from task.tools.workspace.bounds import refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.framework import framework_tools
+from task.tools.workspace.project import project_notes
 from task.tools.workspace.root import FileLimits, Workspace
 from task.tools.workspace.tools import FolderTools
 
@@ -56,9 +58,9 @@ def in_folder(settings: Settings, tools: FolderTools, services: Services, profil
     policy, place = profile.rules.policy, len(settings.permissions.rules)  # the operator's own rules decide first
     added = (_REST,) if not teps.permission_required else (_ASKED_OUTSIDE,) if not teps.secure_mode else ()
     policy = replace(policy, rules=(*policy.rules[:place], *added, *policy.rules[place:]))
-    profile = replace(
-        profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=replace(profile.rules, policy=policy)
-    )
+    rules, start = replace(profile.rules, policy=policy), str(teps.bash.working_directory or ".")
+    project = None if tools.refused else partial(project_notes, tools.folder, start)
+    profile = replace(profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=rules, project=project)
     return ConsoleProduct(services, profile, tools, settings)
 
 

@@ -41,6 +41,7 @@ from task.tools.toolbox import named
 
 if TYPE_CHECKING:
     from task.product.applications import Applications
+    from task.tools.workspace.project import ProjectNotes
 
 MAX_WARNINGS, MAX_NAME = 20, 64
 CONSOLE, EDITOR = "console", "acp"  # the doors whose tools work in a folder of their process
@@ -110,7 +111,7 @@ class Profile:
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
     door's, `skills` what the model may read for a kind of task, each under a name of its own. `tool_share` is the part
     of the model's window that the tools of servers may take before `find_tools` finds them; `agents` is None where the
-    agent has no sub-agents.
+    agent has no sub-agents. `project` reads what the project that is worked on says to agents.
     """
 
     backend: Backend
@@ -142,19 +143,28 @@ class Profile:
     tool_share: float = 0.05
     skills: tuple[Skill, ...] = ()
     agents: SubAgents | None = None
+    project: Callable[[], ProjectNotes] | None = None
 
-    async def context_prompt(self, persona: str = "") -> ContextPrompt:
+    async def context_prompt(self, persona: str = "", found: Callable[[str], object] = lambda _: None) -> ContextPrompt:
         """What the context adds to the system prompt; without `persona` with the one of the profile.
+
+        `found` is called with what was found of the project's own notes.
 
         Raises:
             InvalidRequest: there is no such persona.
         """
-        persona = persona or self.persona
+        persona, prompt = persona or self.persona, ContextPrompt()
         if self.context is not None:
-            return await self.context.prompt(persona)
-        if persona:
+            prompt = await self.context.prompt(persona)
+        elif persona:
             raise unknown_persona(persona, ())
-        return ContextPrompt()
+        if self.project is None:
+            return prompt
+        notes = await asyncio.to_thread(self.project)
+        text = "\n\n".join(filter(None, (prompt.text, notes.text)))
+        if notes.found:
+            found(notes.found)
+        return replace(prompt, text=text, foreign=bool(notes.text))
 
     async def own_tools(self) -> list[BaseTool]:
         """The agent's own tools in a conversation with the profile's persona."""

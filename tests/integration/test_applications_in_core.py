@@ -12,8 +12,8 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 from pydantic import SecretStr
 
+from task.cli.checks import effective
 from task.cli.core_config import OWN_CONFIG, config_fragment
-from task.cli.doctor import effective
 from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from task.settings.dial import ApplicationSettings
