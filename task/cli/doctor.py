@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,6 @@ from task.store.schema import survey
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
-from task.tools.openapi.client import ApiClient
 from task.tools.workspace.project import project_notes
 
 SHORT_SECRET = 16  # characters
@@ -280,32 +280,18 @@ async def project_notes_check(_: Inspection) -> Finding | None:
 
 @row(ROWS, "MCP servers", "Rename one of them.")
 async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
-    specs, rows = mcp_specs(inspection.settings), dict[str, Finding]()
-    for spec in specs:
+    rows = dict[str, Finding]()
+    names = {spec.name: f"{'API' if spec.client else 'MCP server'} {spec.name}" for spec in inspection.servers}
+    for spec in inspection.servers:
         found = "is asked for each user apart" if spec.forward_key or spec.sign_in else f"answers at {spec.url}"
-        rows[f"MCP server {spec.name}"] = "ok", found
+        rows[names[spec.name]] = "ok", f"as described by {spec.url}" if spec.client else found
     with suppress(SettingsError):  # the row of the tools reports it
         for issue in (await inspection.of_servers()).issues:
-            if issue.server not in (api.name for api in inspection.apis):
-                rows[f"MCP server {issue.server}"] = "bad", issue.summary, "Start it, or correct its address and key."
-    return rows
-
-
-@row(ROWS, "APIs", "Correct `openapi` in the settings.")
-async def apis_check(inspection: Inspection) -> dict[str, Finding]:
-    rows, issues = dict[str, Finding](), (await inspection.of_servers()).issues
-    unread = {issue.server: str(issue) for issue in issues}
-    for api in (spec.client for spec in inspection.apis):
-        assert isinstance(api, ApiClient)
-        missing = "; ".join(f"{name} is left out: {reason}" for name, reason in api.left_out.items())
-        if reason := unread.get(api.name, missing):
-            rows[f"API {api.name}"] = (
-                "bad" if api.name in unread else "note",
-                reason,
-                "Correct its document or settings.",
-            )
-        else:
-            rows[f"API {api.name}"] = "ok", f"as described by {api.url}"
+            rows[names[issue.server]] = "bad", issue.summary, "Start it, or correct its address and key."
+    for spec in inspection.servers:
+        if spec.client is not None and (missing := spec.client.left_out):
+            reasons = "; ".join(f"{name} is left out: {reason}" for name, reason in islice(missing.items(), 20))
+            rows[names[spec.name]] = "note", reasons, "Correct its document, or what the settings choose of it."
     return rows
 
 

@@ -22,7 +22,7 @@ from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.permissions.icerc import visible
 from task.permissions.names import names_of
-from task.product.parts import api_servers, context_manager, default_tools, mcp_specs, policy_of
+from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
 from task.product.profile import context_tools
 from task.settings import Settings
 from task.tools.base import BaseTool, Format, in_format
@@ -127,9 +127,9 @@ class Inspection:
         self._discovered: Discovered | None = None
 
     @cached_property
-    def apis(self) -> list[ServerSpec]:
-        """The APIs of the settings. Raises SettingsError."""
-        return api_servers(self.settings, DialFiles(self.settings.dial_endpoint))
+    def servers(self) -> list[ServerSpec]:
+        """The servers and APIs of the settings. Raises SettingsError."""
+        return mcp_specs(self.settings)
 
     async def of_servers(self) -> Discovered:
         """The tools that the MCP servers offer beside the agent's own, and what is wrong with the others.
@@ -139,7 +139,7 @@ class Inspection:
         """
         if self._discovered is None:
             taken = {tool.name for tool in own_tools(self.settings)}
-            hub = MCPHub([*mcp_specs(self.settings), *self.apis], patience=SERVER_SECONDS)
+            hub = MCPHub(self.servers, patience=SERVER_SECONDS)
             try:
                 self._discovered = await hub.discover(None, taken)
             finally:

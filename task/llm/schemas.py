@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 import orjson
@@ -24,6 +24,7 @@ _KINDS: Mapping[str, Any] = {  # what servers can read; anything else there woul
     "additionalProperties": (dict, bool),
 }
 _SIMPLE = ("type", "description", "enum", "required")
+# A schema of OpenAPI 3.0 may have `exclusiveMinimum: true`.
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 # What else can be checked in time that grows with the value only: not a pattern, and nothing that is compared in pairs.
 _PLAIN: Mapping[str, Any] = {
@@ -32,6 +33,7 @@ _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), int),
     "default": object,
 }
+STRANGERS = (*_SIMPLE, *_PLAIN)
 _OWN = (*(name for name in _PLAIN if name != "title"), "pattern", "multipleOf", "uniqueItems", "examples")
 
 
@@ -45,7 +47,7 @@ def plain_schema(schema: Any) -> dict[str, Any]:
 
     What it does not understand, and what comes after its bounds, may be anything.
     """
-    return Schemas.plain(schema).simple(schema)
+    return Schemas(schema, STRANGERS).simple(schema)
 
 
 def own_schema(schema: Any) -> dict[str, Any]:
@@ -87,11 +89,6 @@ class Schemas:
     left: int = _PARTS
     external: bool = False
 
-    @classmethod
-    def plain(cls, root: Any, *more: str) -> Self:
-        """Those of a stranger: with the keywords of `plain_schema`, and these."""
-        return cls(root, (*_SIMPLE, *_PLAIN, *more))
-
     def resolved(self, part: Any) -> dict[str, Any]:
         """The object that the part of the root is or refers to; empty if there is none."""
         return self._resolved(part, (), _DEPTH)[0]
@@ -102,9 +99,7 @@ class Schemas:
         shape, within = self._resolved(schema, within, depth)
         kinds = {**_PLAIN, **_KINDS}
         shape = {key: value for key, value in shape.items() if isinstance(value, kinds.get(key, object))}
-        for bound in shape.keys() & _BOUNDS:  # OpenAPI 3.0 writes `exclusiveMinimum: true`
-            if isinstance(shape[bound], bool):
-                del shape[bound]
+        shape = {key: value for key, value in shape.items() if key not in _BOUNDS or not isinstance(value, bool)}
         if not _TYPES.issuperset(map(str, [kind] if isinstance(kind := shape.get("type"), str) else kind or ())):
             del shape["type"]
 

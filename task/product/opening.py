@@ -52,7 +52,7 @@ def check(settings: Settings) -> None:
     provider.check(settings)
     if settings.http.transcription and not provider.transcribes:
         raise SettingsError(f"http.transcription: {settings.backend} has no transcription; leave it out.")
-    parts.api_servers(settings, DialFiles(settings.dial_endpoint))
+    parts.mcp_specs(settings)
     parts.policy_of(settings)
     parts.check_workspaces(settings)
     if (redis := parts.redis_of(settings)) is not None:
@@ -100,8 +100,7 @@ def opened(
         store = StoreAccess(StoreOptions(**settings.store_options, redis=redis, fingerprint=fingerprint))
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
-        servers = [*parts.mcp_specs(settings), *parts.api_servers(settings, files)]
-        sign_in = Dialogs(session, endpoint).sign_in
+        servers, sign_in = parts.mcp_specs(settings), Dialogs(session, endpoint).sign_in
         users = _sign_ins(settings, servers, store, seal)
         mcp = MCPHub(servers, files, redis=redis, sign_in=sign_in, user_sign_ins=users)
         claims, chosen = Claims(files), settings.permissions

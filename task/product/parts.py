@@ -27,6 +27,7 @@ from task.search.shelf import DocumentCache
 from task.search.vectors import MemoryVectors, PgVectors
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.dial import ApplicationLimits
+from task.settings.sections import OpenApiSettings
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
@@ -156,44 +157,18 @@ def _rag_tool(
 
 
 def mcp_specs(settings: Settings) -> list[ServerSpec]:
-    """The MCP servers of the settings.
+    """The MCP servers of the settings, and their APIs in the place of servers.
 
     Raises:
-        SettingsError: two of them have one name.
+        SettingsError: two of them have one name, or the secret of an API is not where the settings say.
     """
     url = settings.ddg_mcp_url
     search = [ServerSpec("search", url, token=own_token(settings, url), builtin=True)] if url else []
     servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]
+    servers += [_api(api, settings) for api in settings.openapi]
     names = [server.name for server in servers]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"AGENT_MCP_SERVERS: there are two servers called {twice[0]!r}; rename one of them")
-    return servers
-
-
-def api_servers(settings: Settings, files: DialFiles) -> list[ServerSpec]:
-    """The APIs of the settings in the place of MCP servers; documents in DIAL are read with the agent's own key.
-
-    Raises:
-        SettingsError: a secret is not where the settings say, or an API is called like another one or a server.
-    """
-    key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
-
-    async def download(url: str) -> bytes:
-        return (await files.download(url, key, LARGEST_DOCUMENT)).content
-
-    servers, taken = list[ServerSpec](), {server.name for server in mcp_specs(settings)}
-    for api in settings.openapi:
-        if api.name in taken:
-            raise SettingsError(f"AGENT_OPENAPI: two APIs or servers are called {api.name!r}; rename one of them")
-        taken.add(api.name)
-        try:
-            found = process_environment()[api.secret] if api.secret and "/" not in api.secret else ""
-            found = Path(api.secret).read_text("utf-8") if "/" in api.secret else found
-        except (OSError, ValueError, KeyError):  # whose texts may have the secret itself, by mistake
-            text = f"AGENT_OPENAPI: the secret of {api.name!r} is not where `secret` says; set the variable or the path"
-            raise SettingsError(text) from None
-        client = ApiClient(ApiSpec(**api.model_dump(exclude={"secret"}), secret=found.strip()), download)
-        servers.append(ServerSpec(api.name, api.document, seconds=api.seconds, client=client))
     return servers
 
 
@@ -222,6 +197,21 @@ def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
         toolset=quote(toolset or ""),
         sign_in=server.sign_in,
     )
+
+
+def _api(api: OpenApiSettings, settings: Settings) -> ServerSpec:
+    secret, key = "", settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
+    try:
+        if api.secret:
+            secret = Path(api.secret).read_text("utf-8") if "/" in api.secret else process_environment()[api.secret]
+    except (OSError, ValueError, KeyError):  # whose texts may have the secret itself, by mistake
+        raise SettingsError(f"AGENT_OPENAPI: the secret of {api.name!r} is not where `secret` says; set it") from None
+
+    async def download(url: str) -> bytes:
+        return (await DialFiles(settings.dial_endpoint).download(url, key, LARGEST_DOCUMENT)).content
+
+    spec = ApiSpec(**api.model_dump(exclude={"secret"}), secret=secret.strip())
+    return ServerSpec(api.name, api.document, seconds=api.seconds, client=ApiClient(spec, download))
 
 
 def _program(command: str, server: McpServerSettings) -> LocalProgram:

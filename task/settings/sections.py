@@ -101,7 +101,7 @@ class OpenApiSettings(Section):
     """
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")
-    document: HttpUrl | Annotated[str, Field(pattern=r"^(/|~/|files/)")]
+    document: HttpUrl | Annotated[str, Field(pattern=r"^(/|files/)")]
     tags: list[str] = Field([])
     operations: list[str] = Field([])
     secret: str = Field(default="", pattern=r"^([A-Z][A-Z0-9_]*|/.+|)$")

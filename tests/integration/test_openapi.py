@@ -159,9 +159,9 @@ async def test_a_document_that_cannot_be_read_is_an_issue_and_read_again_later(p
         peer.answers["8"] = web.Response(body=b" " * 50 * 2**20)
         api = client(peer, document=f"{peer.url}{place}")
         with pytest.raises(MCPFailure, match=reason):
-            await api.get_tools()
+            await api.offer()
         peer.answers[place[-1]] = web.json_response(peer.described)
-        assert len(await api.get_tools()) == 4
+        assert len((await api.offer()).tools) == 4
         await api.close()
 
 
@@ -173,11 +173,11 @@ async def test_a_large_document_does_not_hold_the_event_loop(tmp_path: Path) -> 
     assert 9 * 10**6 < len(content) < LARGEST_DOCUMENT
     (tmp_path / "large.json").write_text(content)
     api = ApiClient(ApiSpec("lib", str(tmp_path / "large.json"), tags=["all"]), no_file)
-    reading, turns = asyncio.create_task(api.get_tools()), 0
+    reading, turns = asyncio.create_task(api.offer()), 0
     while not reading.done():
         await asyncio.sleep(0.001)
         turns += 1
-    assert len(await reading) == 100
+    assert len((await reading).tools) == 100
     assert turns > 5
     await api.close()
 
@@ -189,7 +189,7 @@ async def test_doctor_names_what_is_left_out_of_a_document_and_what_cannot_be_re
             {"name": "half", "document": f"{peer.url}/openapi.json", "operations": ["readBook", "lendBook"]},
             {"name": "none", "document": f"{peer.url}/v1/books/1"},
         ]
-        found = await results(Settings.model_validate({"data_dir": tmp_path, "openapi": apis}), "APIs", "MCP servers")
+        found = await results(Settings.model_validate({"data_dir": tmp_path, "openapi": apis}), "MCP servers")
     assert {row.name: row.state for row in found} == {"API lib": "ok", "API half": "note", "API none": "bad"}
     assert "lendBook is left out: there is no such operation" in found[1].found
     assert "not an OpenAPI document" in found[2].found

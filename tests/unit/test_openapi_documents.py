@@ -222,5 +222,5 @@ def test_a_secret_is_a_reference_and_never_shown(tmp_path: Path, monkeypatch: py
         assert wrong not in str(missing.value)
     monkeypatch.setenv("LIBRARY_KEY", "s3cret")
     check(settings("LIBRARY_KEY"))
-    with pytest.raises(SettingsError, match="two APIs or servers are called 'lib'"):
+    with pytest.raises(SettingsError, match="two servers called 'lib'"):
         check(Settings.model_validate({"data_dir": tmp_path, "openapi": [{"name": "lib", "document": HOME}] * 2}))

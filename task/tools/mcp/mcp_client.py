@@ -109,6 +109,7 @@ class MCPClient:
         self.name = name or url
         self.failure: MCPFailure | None = None
         self.running = 0  # calls
+        self.left_out: Mapping[str, str] = {}  # tools that it describes and does not offer, and why
         self.changes = 0  # how often the server said that one of its lists has changed
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}

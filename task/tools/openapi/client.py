@@ -48,7 +48,6 @@ class ApiClient(MCPClient):
         super().__init__(spec.document, timeout=spec.seconds, name=spec.name)
         self._spec, self._download = spec, download
         self._operations: Mapping[str, Operation] | None = None
-        self.left_out: Mapping[str, str] = {}
         self._pools: dict[bool, aiohttp.ClientSession] = {}  # for hosts that the settings name, and for others
 
     async def offer(self, *, identity: CallIdentity = SERVICE) -> Offer:
@@ -59,7 +58,7 @@ class ApiClient(MCPClient):
                 self._operations, self.left_out = await asyncio.to_thread(operations_of, content, self._spec)
             except (ToolError, OSError) as error:
                 reason = str(error) if isinstance(error, ToolError) else "There is no such file."
-                text = f"Its OpenAPI document is not used. {reason}"
+                text = f"Its OpenAPI document is not used: {reason}"
                 raise MCPFailure(Fault.UNAVAILABLE, self.name, text) from None
         return Offer([operation.tool for operation in self._operations.values()])
 
@@ -70,14 +69,16 @@ class ApiClient(MCPClient):
         request = _request(operation, arguments, self._spec)
         async with self._slots.place():
             status, kind, content = await self._exchange(operation.method, *request, most=MOST_BYTES)
-        text = self._redacted(content[:MOST_BYTES].decode(errors="replace")) if _TEXT.match(kind) else ""
+        text, secret = content[:MOST_BYTES].decode(errors="replace") if _TEXT.match(kind) else "", self._spec.secret
+        password = secret.partition(":")[2] if self._spec.auth == "basic" else ""
+        for part in filter(None, (secret, password, _coded(secret))):
+            for written in {part, quote(part, ""), json.dumps(part)[1:-1]}:
+                text = text.replace(written, "***")
         if status >= 300:
             advice = _ADVICE.get(status) or _ADVICE[min(status // 100, 5)]
             raise ToolError(f"{self.name} answered with status {status}. {advice}\n\n{text[:LONGEST_ERROR]}".rstrip())
         if content and not text:
-            raise ToolError(
-                f"{self.name} answered with status {status} and what is not text ({kind[:80]}). Tell the user."
-            )
+            raise ToolError(f"{self.name} answered with what is not text ({kind[:80]}). Tell the user.")
         more = f"\n\n[... the rest, beyond {MOST_BYTES:,} bytes, was not read]" if len(content) > MOST_BYTES else ""
         return MCPResult(f"{text}{more}" or f"Done: status {status}, without content.")
 
@@ -88,12 +89,11 @@ class ApiClient(MCPClient):
         place = self._spec.document
         if place.startswith("files/"):
             return await self._download(place)
-        if place.startswith("http"):
-            status, _, content = await self._exchange("get", URL(place), {}, None, most=LARGEST_DOCUMENT)
-            if status != 200:
-                raise ToolError(f"Its server answered with status {status}.")
-        else:
-            content = await asyncio.to_thread(_read, place)
+        if not place.startswith("http"):
+            return await asyncio.to_thread(Path(place).read_bytes)
+        status, _, content = await self._exchange("get", URL(place), {}, None, most=LARGEST_DOCUMENT)
+        if status != 200:
+            raise ToolError(f"Its server answered with status {status}.")
         if len(content) > LARGEST_DOCUMENT:
             raise ToolError(f"It is larger than {LARGEST_DOCUMENT:,} bytes.")
         return content
@@ -115,18 +115,6 @@ class ApiClient(MCPClient):
                 return response.status, response.headers.get("Content-Type", ""), bytes(content)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:  # whose texts may have the secret
             raise ToolError(f"{self.name} did not answer ({type(error).__name__}). {_UNCERTAIN}") from None
-
-    def _redacted(self, text: str) -> str:
-        secret = self._spec.secret
-        for part in filter(None, (secret, secret.partition(":")[2], _coded(secret))):
-            for written in {part, quote(part, ""), json.dumps(part)[1:-1]}:
-                text = text.replace(written, "***")
-        return text
-
-
-def _read(path: str) -> bytes:
-    with Path(path).expanduser().open("rb") as file:
-        return file.read(LARGEST_DOCUMENT + 1)
 
 
 def _to_public_address(info: tuple[Any, ...]) -> socket.socket:

@@ -10,10 +10,11 @@ from urllib.parse import quote
 
 import orjson
 import yaml
+from pydantic import ValidationError
 from yarl import URL
 
 from task.errors import ToolError
-from task.llm.schemas import Schemas
+from task.llm.schemas import STRANGERS, Schemas
 from task.permissions.hosts import is_internal
 from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, usable
 
@@ -52,10 +53,8 @@ class ApiSpec:
 
     def names(self, url: URL) -> bool:
         """Whether the settings name the host of the address: it may be an internal one, and may get the secret."""
-        own = URL(self.document if self.document.startswith("http") else "")
-        return (url.host, url.port) == (own.host, own.port) or bool(
-            {url.host, f"{url.host}:{url.port}"} & {*self.hosts}
-        )
+        own, place = URL(self.document if self.document.startswith("http") else ""), f"{url.host}:{url.port}"
+        return place == f"{own.host}:{own.port}" or not {url.host, place}.isdisjoint(self.hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
                     raise ToolError("It has aliases of YAML, or is nested too deeply.")
             content = orjson.dumps(yaml.load(content, Loader=loader), option=orjson.OPT_NON_STR_KEYS)  # noqa: S506
         document = orjson.loads(content)
-        if re.match(r"3\.[01]\.", document["openapi"]) and document["paths"].keys():
+        if re.match(r"3\.[01]\b", str(document["openapi"])) and document["paths"].keys():
             return document
     except (*_BROKEN, yaml.YAMLError):
         pass
@@ -126,8 +125,11 @@ class _Reader:
     """Reads one operation: its arguments become the properties of one flat object."""
 
     def __init__(self, document: dict[str, Any], spec: ApiSpec) -> None:
+        from openapi_pydantic.v3 import v3_0, v3_1
+
         self._document, self._spec = document, spec
-        self._schemas = Schemas.plain(document, "readOnly")
+        self._models: Any = v3_0 if str(document["openapi"]).startswith("3.0") else v3_1
+        self._schemas = Schemas(document, (*STRANGERS, "readOnly"))
         self._places, self._shapes, self._required = dict[str, tuple[str, str]](), dict[str, Any](), list[str]()
 
     def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> Operation:
@@ -138,7 +140,12 @@ class _Reader:
         whole = {key: raw[key] for key in ("summary", "description") if key in raw}
         whole |= {"parameters": given, "requestBody": body or None, "responses": {}}
         servers = raw.get("servers") or item.get("servers") or self._document.get("servers") or [{"url": "/"}]
-        model = self._validated({**whole, "servers": servers})
+        try:
+            model = self._models.Operation.model_validate({**whole, "servers": servers})
+        except ValidationError as error:
+            # Of a union's faults the one that is furthest in is about what was meant.
+            fault = max(error.errors(include_url=False, include_input=False), key=lambda one: len(one["loc"]))
+            raise LeftOut(f"{'.'.join(map(str, fault['loc']))[:200]}: {fault['msg']}") from None
         queries = [self._add_parameter(*both) for both in zip(model.parameters, given, strict=True)]
         media = self._add_body(body["content"], required=body.get("required") is True) if body else ""
         if self._schemas.external:
@@ -154,17 +161,6 @@ class _Reader:
         query = ",".join(filter(None, queries))
         url = f"{self._base(model.servers[0])}{quote(path, _IN_PATHS)}{f'{{?{query}}}' if query else ''}"
         return Operation(tool, method, url, self._places, media)
-
-    def _validated(self, raw: dict[str, Any]) -> Any:
-        from openapi_pydantic.v3 import v3_0, v3_1
-        from pydantic import ValidationError
-
-        try:
-            return (v3_0 if self._document["openapi"].startswith("3.0") else v3_1).Operation.model_validate(raw)
-        except ValidationError as error:
-            # Of a union's faults the one that is furthest in is about what was meant.
-            fault = max(error.errors(include_url=False, include_input=False), key=lambda one: len(one["loc"]))
-            raise LeftOut(f"{'.'.join(map(str, fault['loc']))[:200]}: {fault['msg']}") from None
 
     def _base(self, server: Any) -> str:
         variables = {name: one.default for name, one in (server.variables or {}).items()}
@@ -188,7 +184,7 @@ class _Reader:
                 raise LeftOut(f"its parameter {name[:80]} is to be written in a way that is not supported")
             return ""
         own = name if where == "header" else quote(name, "")
-        self._add("header" if where == "header" else "url", own, shape, required=parameter.required)
+        self._add("header" if where == "header" else "url", own, shape, required=parameter.required or where == "path")
         return f"{own}{'' if parameter.explode is False else '*'}" if where == "query" else ""
 
     def _add_body(self, content: dict[str, Any], *, required: bool) -> str:
