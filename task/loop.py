@@ -101,7 +101,8 @@ class LoopObserver:
 
     `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
     `last`: no tools are offered in it any more. `decided` and `call_ended` are called for calls of sub-agents too, by
-    their `inner_id`. `trace_id` is the id of the run's trace, where it has one.
+    their ids outside, and `call_ended` with each interim message. `trace_id` is the id of the run's trace, where it has
+    one.
     """
 
     trace_id: str = ""
@@ -126,11 +127,6 @@ class LoopObserver:
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
         if self.then:
             self.then.call_ended(call, message, seconds)
-
-    def progressed(self, call: ToolCall, message: Message) -> None:
-        """A call that runs is a sub-agent's, which has added the message to its own conversation."""
-        if self.then:
-            self.then.progressed(call, message)
 
     def warned(self, text: str) -> None:
         if self.then:
@@ -185,7 +181,7 @@ class ToolLoop:
 class _Run:
     def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
         self._loop, self._messages, self._choice = loop, messages, choice
-        self._caller = replace(caller, spend=self._add_tool_usage)
+        self._caller = replace(caller, spend=self._add_tool_usage, used=lambda: sum(self._usage.counts[:2]))
         self._options, self._usage, self._tool_usage = loop.options, Usage(), dict[str, Usage]()
         # A resumed run starts with these. One may have run although its result is lost: only the caller can say so.
         self._open = unanswered(messages)

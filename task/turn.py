@@ -175,8 +175,7 @@ async def _looped(
     own, limits, sources = request.own_names, profile.limits, request.sources or Sources(messages)
     if profile.agents is not None:
         ours = [tool for tool in tools if tool.name not in own]
-        if (delegate := await sub_agents(profile, request.caller, ours, gate, view, observer)) is not None:
-            tools, observer = [delegate, *tools], delegate
+        tools = [*await sub_agents(profile, request.caller.api_key, ours, gate, view, observer), *tools]
     toolbox = Toolbox(
         tools,
         ClientToolsGate(gate, own) if own else gate,

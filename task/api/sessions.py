@@ -175,7 +175,7 @@ async def get_session(session_id: str, service: CurrentService) -> Any:
 async def get_messages(session_id: str, service: CurrentService) -> Any:
     """All messages of a session, with calls, results and attachments."""
     session = await (await service.store()).sessions.get(service.owner, session_id)
-    messages = [replace(message, memo="").as_stored() for message in session.messages]
+    messages = [replace(message, memo="", interim=False).as_stored() for message in session.messages]
     return {"session_id": session_id, "messages": messages, "status": session.status}
 
 
@@ -281,7 +281,7 @@ def disposition(title: str, ending: str) -> dict[str, str]:
 
 def as_json(session: Session) -> dict[str, Any]:
     """The session with its messages; attachments without what they contain."""
-    messages = [replace(message, memo="").as_stored() for message in session.messages]
+    messages = [replace(message, memo="", interim=False).as_stored() for message in session.messages]
     for attachment in (each for message in messages for each in message.get("attachments", ())):
         attachment.pop("data", None)
     return {

@@ -10,7 +10,7 @@ from typing import Any
 from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, model_tree
 from task.coding.state import Progress
-from task.conversation.inner import INNER, interim
+from task.conversation.inner import INNER
 from task.conversation.inputs import Answer
 from task.conversation.messages import FunctionCall, Message, ToolCall, user
 from task.conversation.state import TurnState, WaitingCall
@@ -120,9 +120,6 @@ class Coder(LoopObserver):
         if INNER not in call.id:
             self.progress.messages.append(message)
         super().call_ended(call, message, seconds)
-
-    def progressed(self, call: ToolCall, message: Message) -> None:
-        self.progress.messages.append(interim(call, [message]))
 
     def warned(self, text: str) -> None:
         self.emit(Noted(text))

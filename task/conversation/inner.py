@@ -13,9 +13,9 @@ INNER = (
 AT_WORK = "[A sub-agent works on this.]"
 
 
-def inner_id(outer: str, call_id: str) -> str:
-    """The id of a sub-agent's call outside its conversation; ids of its model may be another sub-agent's too."""
-    return f"{outer}{INNER}{call_id}"
+def inner(outer: ToolCall, call: ToolCall) -> ToolCall:
+    """A sub-agent's call as it is called outside its conversation, where another sub-agent may have one of this id."""
+    return replace(call, id=f"{outer.id}{INNER}{call.id}")
 
 
 def outer_id(call_id: str) -> str:
@@ -40,8 +40,7 @@ def waiting_calls(messages: Sequence[Message]) -> list[ToolCall]:
     """The open calls at the end of the conversation, and the open ones of its sub-agents."""
     found = list[ToolCall]()
     for call in unanswered(messages):
-        inner = unanswered(transcript(messages, call.id))
-        found += [call, *(replace(item, id=inner_id(call.id, item.id)) for item in inner)]
+        found += [call, *(inner(call, item) for item in unanswered(transcript(messages, call.id)))]
     return found
 
 
@@ -50,9 +49,8 @@ def closed(messages: Sequence[Message], result: str) -> list[Message]:
     which continue with this result for their own open calls."""
     ended = list[Message]()
     for call in unanswered(messages):
-        inner = unanswered(transcript(messages, call.id))
-        if inner:
-            ended.append(interim(call, [tool_message(item, result, failed=True) for item in inner]))
+        if lost := unanswered(transcript(messages, call.id)):
+            ended.append(interim(call, [tool_message(item, result, failed=True) for item in lost]))
         elif call.name != DELEGATE:
             ended.append(tool_message(call, result, failed=True))
     return ended

@@ -29,7 +29,7 @@ class Caller:
     `traceparent`); `principal` resolves the stable identity behind the key, once and only where it is needed. `files`
     are the attachments of the conversation's messages, oldest first. `application` is the id of the application in DIAL
     that the run is of, or empty. A tool that uses a model of its own reports its tokens to `spend`: they count for the
-    run.
+    run, which has `used` so many.
     """
 
     api_key: str
@@ -39,6 +39,7 @@ class Caller:
     files: tuple[Attachment, ...] = ()
     application: str = ""
     spend: Spend = lambda _usage, _model=TOOLS, /: None
+    used: Callable[[], int] = int
 
 
 def calling(caller: Caller, name: str) -> Caller:

@@ -54,7 +54,10 @@ _S = TypeVar("_S", bound=_Sink)
 
 
 class NullChoice:
-    """A choice and its stages that discard everything."""
+    """A choice and its stages that discard everything, except that the choice's are shown `below` a stage."""
+
+    def __init__(self, below: StageSink | None = None) -> None:
+        self._below = below
 
     def append_content(self, content: str) -> None: ...
     def append_reasoning_content(self, content: str) -> None: ...
@@ -65,7 +68,7 @@ class NullChoice:
     def close(self, status: Any = None) -> None: ...
 
     def create_stage(self, name: str | None = None) -> StageSink:
-        return NullChoice()
+        return self._below.create_stage(name) if self._below is not None else NullChoice()
 
 
 class StageStatus(StrEnum):

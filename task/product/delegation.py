@@ -1,27 +1,29 @@
 """Sub-agents: a task for another loop with a context of its own, of which the answer alone comes back."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from task.conversation.inner import DELEGATE, inner_id, interim, transcript
+from task.conversation.inner import DELEGATE, inner, interim, transcript
 from task.conversation.inputs import timed
-from task.conversation.messages import Attachment, Message, Role, ToolCall, unanswered, user
+from task.conversation.messages import Message, Role, ToolCall, unanswered, user
 from task.conversation.pruning import Budget, shortened
 from task.conversation.sources import number_of
 from task.errors import ProviderError, ToolError
-from task.llm.base import ModelOptions, Usage
+from task.llm.base import Usage
 from task.llm.failures import explained
 from task.local.model.weights import CODER
 from task.loop import LAST_ANSWER_SECONDS, Limits, LoopObserver, RunOutcome, ToolLoop
 from task.output.links import Suspicion
-from task.output.sinks import DefangedStage, NullChoice, StageSink
+from task.output.sinks import DefangedStage, NullChoice
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied
 from task.permissions.gate import PolicyGate
+from task.permissions.names import own_name
 from task.permissions.taint import ContextView, InnerView, Origin
 from task.product.profile import Profile
-from task.tools.base import BaseTool, ToolNames, ToolSpec, object_schema, text
-from task.tools.models import Caller, Spend, ToolCallParams
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
+from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import TOO_LONG_TO_ASK, Paused, Toolbox, named
 
 LEAST_TOKENS = 8_000  # of a model's window: smaller models delegate badly, and have no room for the results
@@ -38,151 +40,101 @@ DESCRIPTION = (
     "each, all in one step, so that they run at the same time. A sub-agent sees nothing of this conversation."
 )
 _TASK = "The whole task: what to find out or do, all names, addresses and facts needed for it, what to answer with"
-_NO_STEPS = "the sub-agents of this turn have used their {} steps; do the rest yourself, or answer with what you have"
+_NO_STEPS = "the sub-agents of this run have {} steps left; start no more than that, or do the rest without them"
 _CUT = "\n[cut: shortened while the user was asked; call the tool again if the rest is needed]\n"
 
 
 async def sub_agents(
-    profile: Profile,
-    caller: Caller,
-    tools: Sequence[BaseTool],
-    gate: PolicyGate,
-    view: ContextView,
-    observer: LoopObserver,
-) -> "DelegateTool | None":
-    """The tool that delegates to sub-agents with these tools; None where the profile or its model has none."""
+    profile: Profile, key: str, tools: Sequence[BaseTool], gate: PolicyGate, view: ContextView, observer: LoopObserver
+) -> "list[DelegateTool]":
+    """The tool that delegates to sub-agents with these tools; none where the profile or its model has no sub-agents."""
     if profile.agents is None or not tools or not profile.rules.policy.offers(DELEGATE) or DELEGATE in named(tools):
-        return None
-    limit = profile.window(caller.api_key).limit
+        return []
+    limit = profile.window(key).limit
     tokens = await limit() if limit is not None else None
-    if profile.model == CODER.name or (tokens is not None and tokens < LEAST_TOKENS):
-        return None
-    return DelegateTool(profile, tools, gate, view, observer)
+    too_small = profile.model == CODER.name or (tokens is not None and tokens < LEAST_TOKENS)
+    agents = profile.agents
+    return [] if too_small else [DelegateTool(profile, agents.models, agents.steps, tools, gate, view, observer)]
 
 
-class DelegateTool(BaseTool, LoopObserver):
-    """Runs a sub-agent for each call, with the gate and the limits of the agent's own turn, which it observes.
+@dataclass(eq=False)
+class DelegateTool(BaseTool):
+    """Runs a sub-agent for each call, with the gate of the agent's own turn, whose conversation is `view`.
 
-    The steps of `profile.agents` are for all sub-agents of the turn together: those that start in one step divide what
-    is left of them, and of the run's tokens. `view` is the agent's conversation.
+    The `steps` are for all sub-agents of the turn: those of one step of the agent divide what is left of them, and of
+    the run's tokens.
     """
 
-    def __init__(
-        self, profile: Profile, tools: Sequence[BaseTool], gate: PolicyGate, view: ContextView, observer: LoopObserver
-    ) -> None:
-        LoopObserver.__init__(self, observer)
-        assert profile.agents is not None
-        self._profile, self._tools, self._gate, self._view = profile, tools, gate, view
-        self._steps, self._running = profile.agents.steps, 0
-        self._tokens = profile.limits.spent.tokens if profile.limits.spent else 0
-        models = {"model": {"type": "string", "enum": list(profile.agents.models)}} if profile.agents.models else {}
-        names = {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Names of the tools it gets; default: all",
-        }
-        schema = object_schema("task", task=text(_TASK, minLength=1, maxLength=TASK_CHARS), tools=names, **models)
-        # Of no effect by itself: the sub-agent's own calls are decided one by one.
-        self.spec = ToolSpec(
-            DELEGATE, DESCRIPTION, schema, frozenset(), Origin.MADE, timeout=profile.limits.run_seconds
-        )
+    profile: Profile
+    models: Sequence[str]
+    steps: int
+    tools: Sequence[BaseTool]
+    gate: PolicyGate
+    view: ContextView
+    observer: LoopObserver
 
-    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        self._tokens += usage.prompt_tokens + usage.completion_tokens
-        super().model_answered(message, usage, seconds)
+    def __post_init__(self) -> None:
+        names = {"type": "array", "items": {"type": "string"}, "description": "Tools it gets; default: all"}
+        models = {"model": {"type": "string", "enum": list(self.models)}} if self.models else {}
+        shape = object_schema("task", task=text(_TASK, minLength=1, maxLength=TASK_CHARS), tools=names, **models)
+        seconds = self.profile.limits.run_seconds
+        # Of no effect by itself: the sub-agent's own calls are decided one by one.
+        self.spec = ToolSpec(DELEGATE, DESCRIPTION, shape, frozenset(), Origin.MADE, timeout=seconds)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
-        params, call = tool_call_params, tool_call_params.tool_call
-        siblings = [item.id for item in unanswered(params.earlier) if item.name == DELEGATE]
-        share = max(len(siblings) - self._running, 1)  # of those that have not started yet
-        steps = min(max(self._steps // share, 1), self._profile.limits.steps)
-        if self._steps < steps:
-            assert self._profile.agents is not None
-            raise ToolError(_NO_STEPS.format(self._profile.agents.steps))
-        self._steps, self._running = self._steps - steps, self._running + 1
-        most = self._profile.limits.run_tokens
-        tokens = None if most is None else max((most - self._tokens) // max(len(siblings), 1), 1)
-        seconds = params.seconds or self._profile.limits.run_seconds
+        params, call, limits = tool_call_params, tool_call_params.tool_call, self.profile.limits
+        arguments = params.arguments or {}
+        together = sum(item.name == DELEGATE for item in unanswered(params.earlier)) or 1
+        steps, tokens = min(self.steps // together, limits.steps), limits.run_tokens
+        if steps < 1:
+            raise ToolError(_NO_STEPS.format(self.steps))
+        if tokens is not None:
+            used = params.known_caller.used() + (limits.spent.tokens if limits.spent else 0)
+            tokens = max(tokens - used, together) // together
+        seconds = params.seconds or limits.run_seconds
         seconds = max(seconds - LAST_ANSWER_SECONDS, seconds / 2)  # it is to answer before its call is stopped
-        limits = replace(self._profile.limits, steps=steps, run_seconds=seconds, run_tokens=tokens, spent=None)
-        inside = _Inside(self, call, self._gate, params.known_caller.spend, self._model(params))
-        try:
-            outcome, messages = await self._answered(params, limits, inside)
-        finally:
-            self._steps, self._running = self._steps + max(steps - inside.steps, 0), self._running - 1
-            self._tokens += inside.tokens
+        share = Limits(steps, limits.tool_seconds, seconds, tokens)
+        profile = replace(self.profile, model=arguments.get("model", self.profile.model), limits=share)
+        outcome, messages = await self._run(profile, arguments, params)
+        self.steps -= sum(bool(item.tool_calls) for item in outcome.added)
         if outcome.status == "suspended":
-            kept = _kept(outcome.added, KEPT_CHARS // max(len(siblings), 1))
-            waiting = [
-                replace(
-                    item, call=replace(item.call, id=inner_id(call.id, item.call.id)), title=f"Sub-agent: {item.title}"
-                )
-                for item in outcome.pending
-            ]
-            message = interim(call, kept)
-            return Paused(Role.TOOL, message.content, memo=message.memo, interim=True, waiting=tuple(waiting))
-        return self._result(outcome, messages, params)
-
-    def _model(self, params: ToolCallParams) -> str:
-        return (params.arguments or {}).get("model") or self._profile.model
-
-    async def _answered(
-        self, params: ToolCallParams, limits: Limits, inside: "_Inside"
-    ) -> tuple[RunOutcome, list[Message]]:
-        """The sub-agent's outcome, and its whole conversation; it continues where an earlier turn was suspended."""
-        arguments, caller = params.arguments or {}, params.known_caller
-        profile, sources = replace(self._profile, model=self._model(params)), params.sources
-        tools = self._chosen(arguments.get("tools"))
-        # The agent's own prompt, with its date, personas and context.
-        prompt = replace(self._view.messages[0], content=f"{self._view.messages[0].text()}\n\n{PROMPT}")
-        task = replace(user(arguments["task"]), scrub_pii=any(item.scrub_pii for item in params.earlier))
-        [task], _ = timed([task], profile.clock(), caller.headers, profile.timezone, self.warned)
-        before = transcript(params.earlier, params.tool_call.id)
-        messages = [prompt, task, *(sources.adopted(item) if item.role is Role.TOOL else item for item in before)]
-        view = InnerView(self._view, messages, {tool.name: tool.origin for tool in tools}, 2)
-        suspicion = Suspicion(view.knows, lambda: view.tainted, profile.link_hosts)
-        toolbox = Toolbox(
-            tools,
-            InnerGate(self._gate, params.tool_call.id),
-            profile.offloader,
-            limits.tool_seconds,
-            briefed=True,
-            aliases=profile.aliases,
-            sources=sources,
-            context=view,
-        )
-        loop = ToolLoop(
-            profile.backend.chat_model(profile.model, caller),
-            toolbox,
-            limits,
-            inside,
-            options=_options(profile.options),
-            window=profile.window(caller.api_key),
-        )
-        outcome = await loop.run(messages, _StageChoice(DefangedStage(params.stage, suspicion)), caller)
-        return outcome, messages
-
-    def _chosen(self, names: Sequence[str] | None) -> list[BaseTool]:
-        if names is None:
-            return list(self._tools)
-        known = ToolNames(named(self._tools), self._profile.aliases)
-        by_name = {known.offered(tool.name): tool for tool in self._tools} | named(self._tools)
-        if unknown := sorted(set(names) - by_name.keys() - {DELEGATE}):
-            raise ToolError(f"there is no tool {unknown[0]!r} for a sub-agent; there are {', '.join(by_name)}")
-        return list(named([by_name[name] for name in dict.fromkeys(names) if name != DELEGATE]).values())
-
-    def _result(self, outcome: RunOutcome, messages: Sequence[Message], params: ToolCallParams) -> Message:
+            kept = interim(call, _kept(outcome.added, KEPT_CHARS // together))
+            waiting = (replace(item, call=inner(call, item.call)) for item in outcome.pending)
+            return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=tuple(waiting))
         results = [item for item in messages[2:] if item.role is Role.TOOL]
-        if outcome.error is not None:
-            error, model = outcome.error, self._model(params)
-            why = explained(error, model) if isinstance(error, ProviderError) else str(error)
+        if (error := outcome.error) is not None:
+            why = explained(error, profile.model) if isinstance(error, ProviderError) else str(error)
             called = ", ".join(item.name or "" for item in results) or "none"
             raise ToolError(f"the sub-agent failed: {why} Calls that it had made: {called}")
         said = outcome.answer.text() or "The sub-agent gave no answer."
         note = f"\n\n[The sub-agent stopped at {outcome.limit}.]" if outcome.limit else ""
-        files = [item for result in results for item in result.attachments if number_of(item) is None]
-        shown = [*dict.fromkeys(files)][-MAX_FILES:]
-        return Message(Role.TOOL, said + note, attachments=(*shown, *params.sources.cited(said)))
+        files = dict.fromkeys(item for result in results for item in result.attachments if number_of(item) is None)
+        return Message(Role.TOOL, said + note, attachments=(*[*files][-MAX_FILES:], *params.sources.cited(said)))
+
+    async def _run(
+        self, profile: Profile, arguments: Mapping[str, Any], params: ToolCallParams
+    ) -> tuple[RunOutcome, list[Message]]:
+        """The sub-agent's outcome, and its whole conversation; it continues where an earlier turn was suspended."""
+        call, caller, sources, outer = params.tool_call, params.known_caller, params.sources, self.view
+        tools, wanted = self.tools, {*arguments.get("tools", ()), *map(own_name, arguments.get("tools", ()))}
+        if wanted and not (tools := [tool for tool in self.tools if tool.name in wanted]):
+            raise ToolError(f"none of these tools is here; there are {', '.join(named(self.tools))}")
+        # The agent's own prompt, with its date, personas and context.
+        prompt = replace(outer.messages[0], content=f"{outer.messages[0].text()}\n\n{PROMPT}")
+        asked = replace(user(arguments["task"]), scrub_pii=any(item.scrub_pii for item in params.earlier))
+        [asked], _ = timed([asked], profile.clock(), caller.headers, profile.timezone, self.observer.warned)
+        before = transcript(params.earlier, call.id)
+        messages = [prompt, asked, *(sources.adopted(item) if item.role is Role.TOOL else item for item in before)]
+        view = InnerView(outer, messages, {tool.name: tool.origin for tool in tools}, 2)
+        stage = DefangedStage(params.stage, Suspicion(view.knows, lambda: view.tainted, profile.link_hosts))
+        extra = {name: value for name, value in profile.options.extra.items() if name != "response_format"}
+        options = replace(profile.options, tool_choice=None, stop=None, extra=extra)
+        gate, seconds = InnerGate(self.gate, call), profile.limits.tool_seconds
+        toolbox = Toolbox(tools, gate, profile.offloader, seconds, True, profile.aliases, sources, context=view)
+        model, window = profile.backend.chat_model(profile.model, caller), profile.window(caller.api_key)
+        inside = _Inside(self.observer, call, self.gate, caller, profile.model)
+        loop = ToolLoop(model, toolbox, profile.limits, inside, options, window=window)
+        return await loop.run(messages, NullChoice(stage), caller), messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,73 +142,47 @@ class InnerGate:
     """The agent's gate for the calls of the sub-agent that works for the call `outer`: their ids are unique there."""
 
     gate: PolicyGate
-    outer: str
+    outer: ToolCall
 
     async def decide(self, request: CallRequest) -> Decision:
-        call = replace(request.call, id=inner_id(self.outer, request.call.id))
-        decision = await self.gate.decide(replace(request, call=call))
-        if isinstance(decision, Deferred) and len(call.function.arguments) > ASKED_CHARS:
-            return Denied(TOO_LONG_TO_ASK)
-        return decision
+        decision = await self.gate.decide(replace(request, call=inner(self.outer, request.call)))
+        too_long = isinstance(decision, Deferred) and len(request.call.function.arguments) > ASKED_CHARS
+        return Denied(TOO_LONG_TO_ASK) if too_long else decision
 
 
 class _Inside(LoopObserver):
     """Reports what the sub-agent does to the observer of its agent's turn, and its tokens as those of the run."""
 
-    def __init__(self, then: LoopObserver, call: ToolCall, gate: PolicyGate, spend: Spend, model: str) -> None:
+    def __init__(self, then: LoopObserver, call: ToolCall, gate: PolicyGate, caller: Caller, model: str) -> None:
         super().__init__(then)
-        self.steps = self.tokens = 0
-        self._call, self._keep, self._spend, self._model = call, gate.refresh, spend, model
+        self._call, self._keep, self._spend, self._model = call, gate.refresh, caller.spend, model
 
     async def before_request(self, *, last: bool) -> None:
         if self._keep is not None:  # what its calls have done is on disk before its model thinks about it
             await self._keep()
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        self.steps += bool(message.tool_calls)
-        self.progressed(self._call, message)
+        super().call_ended(self._call, interim(self._call, [message]), seconds)
 
     def decided(self, call: ToolCall, decision: Decision) -> None:
-        super().decided(replace(call, id=inner_id(self._call.id, call.id)), decision)
+        super().decided(inner(self._call, call), decision)
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
-        super().call_ended(replace(call, id=inner_id(self._call.id, call.id)), message, seconds)
-        self.progressed(self._call, message)
+        super().call_ended(inner(self._call, call), message, seconds)
+        super().call_ended(self._call, interim(self._call, [message]), seconds)
 
     def limit_hit(self, limit: str) -> None:
         """Not the run's."""
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        self.tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens
-        self._spend(outcome.usage - sum(outcome.tool_usage.values(), Usage()), self._model)
-        for model, usage in outcome.tool_usage.items():
+        own = outcome.usage - sum(outcome.tool_usage.values(), Usage())
+        for model, usage in ((self._model, own), *outcome.tool_usage.items()):
             self._spend(usage, model)
 
 
-class _StageChoice(NullChoice):
-    """Shows the steps of a sub-agent below the stage of its call, and nothing of what it writes."""
-
-    def __init__(self, stage: StageSink) -> None:
-        self._stage = stage
-
-    def create_stage(self, name: str | None = None) -> StageSink:
-        return self._stage.create_stage(name)
-
-
-def _options(options: ModelOptions) -> ModelOptions:
-    extra = {name: value for name, value in options.extra.items() if name != "response_format"}
-    return replace(options, tool_choice=None, extra=extra)
-
-
 def _kept(added: Sequence[Message], room: int) -> Sequence[Message]:
-    def size(message: Message) -> int:
-        return len(json.dumps(message.as_stored()))
-
-    def slim(item: Attachment) -> bool:
-        return item.url is not None or number_of(item) is not None
-
-    kept = [replace(message, attachments=tuple(filter(slim, message.attachments))) for message in added]
-    if sum(map(size, kept)) <= room:
-        return kept
-    kept = [replace(message, reasoning_content=None) for message in kept]
-    return shortened(kept, Budget(tokens=room), size, (2_000, 200), _CUT)
+    slim = [
+        replace(message, attachments=tuple(item for item in message.attachments if item.url or number_of(item)))
+        for message in added
+    ]
+    return shortened(slim, Budget(tokens=room), lambda item: len(json.dumps(item.as_stored())), (2_000, 200), _CUT)

@@ -92,6 +92,8 @@ class TraceRecorder(LoopObserver):
         self._changed()
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
+        if message.interim:
+            return
         now, text, kept = self._clock(), message.text(), self._start.content
         try:
             arguments = orjson.loads(call.function.arguments) if kept else {}

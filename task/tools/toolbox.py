@@ -12,11 +12,12 @@ from hashlib import blake2b
 from time import monotonic, perf_counter
 from typing import Any, Self
 
+from task.conversation.inner import transcript
 from task.conversation.messages import Message, ToolCall, frozen_data, tool_message
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor, StageSink
-from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, OpenGate
+from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied, Effect, Gate, OpenGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
@@ -233,6 +234,8 @@ class Toolbox:
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)
+        if isinstance(decision, Deferred) and transcript(step.messages, call.id):
+            decision = Allowed("the user")  # who let its sub-agent start
         count("decision", type(decision).__name__.lower())
         if step.decided is not None:
             step.decided(call, decision)

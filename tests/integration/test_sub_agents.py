@@ -10,9 +10,9 @@ import pytest
 
 from task.llm.base import Usage
 from task.llm.scripted import Pause, Reply, says, wants
-from tests.support.api_client import coded
+from tests.support.api_client import Client, agent, coded, waiting
 from tests.support.coding import CODER, plan, project
-from tests.support.http_api import http_api
+from tests.support.http_api import http_api, said
 from tests.support.toy_person import door, text_of
 from tests.support.upstream import openai_upstream
 
@@ -86,3 +86,30 @@ async def test_a_coding_task_killed_in_mid_sub_agents_continues_them(tmp_path: P
     assert (found.folder / "one.txt").read_text() == "written by the user\n"
     assert [m["role"] for m in requests[-2]] == ["system", "user", "assistant", "tool"]  # the sub-agent's
     assert [m["content"] for m in requests[-1] if m["role"] == "tool"] == ["Written."]
+
+
+async def test_clients_read_and_answer_a_session_in_which_a_sub_agent_asks(tmp_path: Path) -> None:
+    script = [
+        wants("delegate", task="Note it."),
+        wants("write_note", text="a"),
+        says("noted"),
+        says("Done."),
+        says("Hi."),
+    ]
+    async with agent(*script, tmp_path=tmp_path, **ENABLED) as api:
+        session = (await api.post("/session/start")).json["session_id"]
+        client = Client(api, session_id=session)
+        asked = await client.send(said("go"))
+        [approval] = await waiting(api)
+        changed = {"decision": "approve", "arguments": {"text": "b"}}
+        refused = await api.post(f"/approvals/{approval['approval_id']}", changed)
+        listed = (await api.get(f"/session/{session}/messages")).json["messages"]
+        exported = await api.get(f"/session/{session}/export")
+        done = await client.decide("approve")
+        again = await client.send(said("and now?"))
+        sent = api.upstream.requests[-1].messages
+    assert (refused.status, "cannot be changed" in refused.text) == (409, True), refused.text
+    assert [item["role"] for item in listed] == ["user", "assistant", "tool"]
+    assert (exported.status, "write_note" in exported.text) == (200, False)
+    assert ("write_note" in asked["content"], done["content"], again["content"]) == (True, "Done.", "Hi.")
+    assert [item["role"] for item in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]

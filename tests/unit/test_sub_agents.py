@@ -13,6 +13,7 @@ from task.errors import ProviderError
 from task.llm.base import ToolSchema, Usage
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.permissions.decisions import Effect
+from task.permissions.policy import Policy, Rule
 from task.permissions.taint import Origin
 from task.product.delegation import PROMPT
 from task.product.profile import SubAgents
@@ -145,6 +146,17 @@ async def test_five_sub_agents_ask_at_once_and_each_gets_its_own_answer() -> Non
     assert results(it) == [f"{name} ended" for name in names]
 
 
+async def test_a_rule_that_asks_about_everything_asks_once_about_each_call() -> None:
+    look = [wants("look", what="a"), says("done")]
+    office = Office([delegated("one"), says("End.")], {"one": look})
+    async with chat(office, policy=Policy((Rule("ask"),))) as it:
+        first = await it.say("Go")
+        second = await it.press("Approve", first)
+        last = await it.press("Approve", second)
+    assert ("delegate" in first.content, "look" in second.content, last.content) == (True, True, "End.")
+    assert office.done == ["look a"]
+
+
 async def test_another_message_closes_the_questions_of_sub_agents() -> None:
     office = Office([delegated("one"), says("As you like.")], {"one": [wants("note", text="a")]})
     async with chat(office) as it:
@@ -196,16 +208,13 @@ async def test_a_sub_agent_that_fails_says_what_it_had_done() -> None:
 async def test_steps_beyond_those_of_all_sub_agents_are_refused() -> None:
     looks = [wants("look", what="x"), says("x")]
     office = Office([delegated("a", "b", "c"), delegated("d"), says("End.")], dict.fromkeys("abcd", looks))
-    async with chat(office, SubAgents(steps=2)) as it:
+    async with chat(office, SubAgents(steps=3)) as it:
         await it.say("Go")
-    assert [
-        result.startswith("Error: the sub-agents of this turn have used their 2 steps") for result in results(it)
-    ] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    refused = (
+        "Error: the sub-agents of this run have 0 steps left; start no more than that, or do the rest without them"
+    )
+    assert results(it)[:3] == ["x\n\n[The sub-agent stopped at the limit of 1 steps.]"] * 3
+    assert results(it)[3] == refused
 
 
 async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> None:
@@ -217,7 +226,7 @@ async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> No
         await it.say("Go")
         offered = [[tool["function"]["name"] for tool in tools] for tools in model_of(it).tools]
     assert offered[:2] == [["delegate", "look", "send", "fetch", "note"], ["look"]]
-    assert "there is no tool 'none' for a sub-agent; there are look, send, fetch, note" in results(it)[1]
+    assert results(it)[1] == "Error: none of these tools is here; there are look, send, fetch, note"
 
 
 @pytest.mark.parametrize(
