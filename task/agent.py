@@ -126,7 +126,8 @@ class GeneralPurposeAgent:
                 mode=request.configuration.permission_mode,
                 options=profile.options_for(request.options),
             )
-            turn = TurnRequest(messages, caller, approvals.latest, answers=approvals.answers or (), door="dial")
+            answers, picked = approvals.answers or (), request.skills
+            turn = TurnRequest(messages, caller, approvals.latest, answers=answers, door="dial", skills=picked)
             outcome = await self._take(services, chosen, turn, choice, approvals)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse

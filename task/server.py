@@ -34,6 +34,7 @@ from task.product.opening import metrics_of
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
 from task.shares import SharedThreads
+from task.skills import READ_SKILL
 from task.telemetry.logs import set_up_logging
 from task.tools.rag.rag_tool import RagTool
 from task.tools.toolbox import named
@@ -118,7 +119,8 @@ def _add_routes(
         tools = list(profile.tools)
         with suppress(TimeoutError):  # without what a server does not list in time: Core waits for five seconds
             tools += (await asyncio.wait_for(services.mcp.discover(None, named(tools)), SCHEMA_SECONDS)).tools
-        own = [tool.name for tool in tools if profile.rules.policy.offers(tool.name)]
+        named_in = [*(tool.name for tool in tools), *([READ_SKILL] if profile.skills else [])]
+        own = [name for name in named_in if profile.rules.policy.offers(name)]
         return JSONResponse(services.applications.bounds.application_schema(own))
 
     health = Health(services, profile)

@@ -26,12 +26,15 @@ from task.product import Profile, Services
 from task.product.delegation import sub_agents
 from task.product.names import named_tools
 from task.product.profile import available, context_tools
+from task.product.skills import picked_calls, skill_tools, skills_of
+from task.skills import READ_SKILL
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.declare import ClientToolsGate
 from task.tools.dial_files.tools import dial_file_tools
 from task.tools.find_tools import FIND_TOOLS, within_share
 from task.tools.models import Caller
+from task.tools.skills.read_skill_tool import not_allowed
 from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import READS, WorkspaceTool
 
@@ -80,8 +83,8 @@ async def take_turn(
                 count("approval", "allowed")
         messages, base, view = list[Message](), 0, ContextView()
         try:
-            context = await profile.context_prompt(found=observer.warned)
-            tools, note = await _tools(services, profile, request, context, choice)
+            context, gate = await profile.context_prompt(found=observer.warned), approvals.gate(profile.mode)
+            request, gate, tools, note = await _tools(services, profile, request, gate, context, choice)
             seen = request.messages
             if any(item.attachments or isinstance(item.content, list) for item in seen):
                 seen = await _with_pictures(services, profile, request)
@@ -92,7 +95,6 @@ async def take_turn(
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()
-            gate = approvals.gate(profile.mode)
             outcome = await _looped(profile, request, gate, tools, messages, view, choice, observer)
         except asyncio.CancelledError:
             outcome = RunOutcome("cancelled", interrupted(messages[base:]), Usage())
@@ -121,12 +123,18 @@ async def _with_pictures(services: Services, profile: Profile, request: TurnRequ
 
 
 async def _tools(
-    services: Services, profile: Profile, request: TurnRequest, context: ContextPrompt, choice: ChoiceSink
-) -> tuple[list[BaseTool], str]:
-    """All tools of the turn, and a note for the model about servers that are missing."""
+    services: Services,
+    profile: Profile,
+    request: TurnRequest,
+    gate: PolicyGate,
+    context: ContextPrompt,
+    choice: ChoiceSink,
+) -> tuple[TurnRequest, PolicyGate, list[BaseTool], str]:
+    """The request with the turn's skills and the gate that holds to what they allow, all tools of the turn, and a note
+    for the model about servers that are missing."""
     wanted, key = profile.options.tool_choice, request.caller.api_key
     if wanted == "none" and not unanswered(request.messages):  # calls that were approved run all the same
-        return [], ""
+        return request, gate, [], ""
     own: Sequence[BaseTool] = [*profile.tools, *context_tools(profile.context, context)]
     if services.mcp.user_sign_ins is not None and request.door != "dial":  # where there is no place to sign in
         own = [*own, *services.mcp.user_sign_ins.tools()]
@@ -142,6 +150,12 @@ async def _tools(
     if profile.folders or any(file.type == FOLDER for file in attached):
         reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS and may_have(tool.name)]
         own = [*own, *(tool for tool in reading if tool.name not in named(own))]
+    skilled = request.skills or profile.skills or profile.skill_urls
+    if skilled or any(item.name == READ_SKILL for item in request.messages):
+        skills = await skills_of(services, profile, request.caller, request.skills, request.messages)
+        request = replace(request, caller=replace(request.caller, skills=skills))
+        gate = replace(gate, refusal=not_allowed)
+        own = [*own, *skill_tools(services, profile, skills, own)]
     taken = {*named(own), FIND_TOOLS}
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
@@ -159,7 +173,7 @@ async def _tools(
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
     if any(tool.offered_by for tool in tools) and policy.offers(FIND_TOOLS):
         tools = await within_share(tools, profile.tool_share, profile.window(key).limit, keep=name)
-    return tools, found.note()
+    return request, gate, tools, found.note()
 
 
 async def _looped(
@@ -202,13 +216,16 @@ async def _looped(
         options=options,
         window=profile.window(request.caller.api_key),
     )
+    picked = picked_calls(request.messages, request.skills, tools) if request.skills else []
+    messages += picked
     try:
         outcome = await loop.run(messages, formed or safe, request.caller)
     finally:
         if formed is not None:
             formed.close()
         safe.close()
-    return _cited(outcome, sources, choice)
+    outcome = _cited(outcome, sources, choice)
+    return replace(outcome, added=(*picked, *outcome.added)) if picked else outcome
 
 
 def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutcome:

@@ -135,7 +135,7 @@ def create_app(interpreter: Interpreter) -> Starlette:
     server.custom_route("/health", methods=["GET"])(_health(interpreter))
     server.custom_route("/ready", methods=["GET"])(_ready(interpreter))
     server.custom_route("/sessions/{handle}/files/{path:path}", methods=["PUT"])(transfer.restore)
-    server.custom_route("/sessions/{handle}/inputs/{name}", methods=["PUT"])(transfer.put)
+    server.custom_route("/sessions/{handle}/inputs/{path:path}", methods=["PUT"])(transfer.put)
     server.custom_route("/sessions/{handle}/{area}/{path:path}", methods=["GET"])(transfer.get)
     app = server.streamable_http_app(host=config.host, transport_security=security)
     app.add_middleware(ApiKeyAsBearer)

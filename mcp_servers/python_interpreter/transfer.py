@@ -20,21 +20,21 @@ DEEPEST = 16
 
 
 class Transfer:
-    """The handlers of `/sessions/{handle}/inputs/{name}`, `/sessions/{handle}/{files|shown}/{path}`."""
+    """The handlers of `/sessions/{handle}/inputs/{path}`, `/sessions/{handle}/{files|shown}/{path}`."""
 
     def __init__(self, interpreter: Interpreter, guard: RouteGuard) -> None:
         self._interpreter = interpreter
         self._guard = guard
 
     async def put(self, request: Request) -> Response:
-        """Store the body under a plain name; later calls refer to it by the `version` of the query."""
-        return await self._put(request, request.path_params["name"], restores=False)
+        """Store the body in the working directory; later calls refer to it by the `version` of the query."""
+        return await self._put(request, restores=False)
 
     async def restore(self, request: Request) -> Response:
         """Store the body where an earlier session of the conversation had it, unless code has run since; `version` as
         for `put`.
         """
-        return await self._put(request, request.path_params["path"], restores=True)
+        return await self._put(request, restores=True)
 
     async def get(self, request: Request) -> Response:
         """The content of one file."""
@@ -57,15 +57,15 @@ class Transfer:
             _content(file, size), media_type=guessed_type(path), headers={"Content-Length": str(size)}
         )
 
-    async def _put(self, request: Request, path: str, *, restores: bool) -> Response:
+    async def _put(self, request: Request, *, restores: bool) -> Response:
         if refused := await self._guard.refusal(request):
             return refused
         session = self._interpreter.session(request.path_params["handle"])
         if session is None:
             return _refused(404, "there is no such session")
-        folders = DEEPEST if restores else 0
-        if path.count("/") > folders or not all(map(usable_name, path.split("/"))):
-            return _refused(400, f"the name must be plain: at most {folders} folders, no leading dot")
+        path = request.path_params["path"]
+        if path.count("/") > DEEPEST or not all(map(usable_name, path.split("/"))):
+            return _refused(400, f"the name must be plain: at most {DEEPEST} folders, no leading dot")
         try:
             size = await self._receive(request, session, path, restores=restores)
         except OSError as error:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import aiohttp
@@ -15,7 +16,7 @@ from task.cli import Exit
 from task.cli.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
 from task.cli.companions import HOST, servers_token
 from task.cli.model_choice import choose_model
-from task.cli.options import Config, JsonLines, print_left_out
+from task.cli.options import Config, JsonLines, agrees_to_skills, print_left_out
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.ui_manager import JsonUserInterface, UserInterfaceManager
@@ -23,6 +24,7 @@ from task.errors import InvalidRequest, SettingsError
 from task.llm.dial import ModelListings
 from task.processes import answers
 from task.product.backends import BACKENDS
+from task.product.skills import workspace_skills
 from task.settings import Settings
 from task.telemetry.logs import set_up_logging
 
@@ -65,6 +67,8 @@ def chat(
     set_up_logging(configuration.settings.log_level, log)
     ui = JsonUserInterface() if as_json else UserInterfaceManager(configuration.get_ui_settings())
     ui.debug_mode = debug or configuration.settings.console.debug_mode
+    if prompt is None and ui.interactive:
+        workspace_skills(configuration.settings, Path.cwd(), agrees_to_skills)  # the answer is kept
     controller = FrameworkController(configuration, ui=ui)
     for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is gone, or the machine shuts down
         signal.signal(number, lambda *_: sys.exit(Exit.INTERRUPTED))  # what runs is stopped first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,6 +15,7 @@ from task.permissions.icerc import visible
 from task.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from task.skills import Skill
     from task.store.store import Store
 
 T = TypeVar("T")
@@ -61,6 +62,14 @@ def write(text: object = "", *, err: bool = False, raw: bool = False, end: str =
     """
     stream = sys.stderr if err else sys.stdout
     print(str(text) if raw and not stream.isatty() else visible(str(text)), file=stream, end=end, flush=True)
+
+
+def agrees_to_skills(skills: Sequence[Skill]) -> bool:
+    """Ask the user at the terminal whether a folder's own skills may be used."""
+    write("This folder brings skills, instructions for the model that others may have written:", err=True)
+    for skill in skills:
+        write(f"  {skill.name}: {skill.description}", err=True)
+    return typer.confirm("Use them here, as long as they stay as they are?", err=True)
 
 
 def print_json(value: Any) -> None:

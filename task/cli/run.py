@@ -15,7 +15,7 @@ import typer
 from task.cli import Exit
 from task.cli.addresses import core_address, is_local, key_for
 from task.cli.model_choice import choose_model, chosen_of_ollama
-from task.cli.options import Config, JsonLines, read_settings
+from task.cli.options import Config, JsonLines, agrees_to_skills, read_settings
 from task.coding.checkpoints import Checkpoints
 from task.coding.executor import deny_all
 from task.coding.report import TerminalOutput, print_json_line
@@ -26,6 +26,7 @@ from task.errors import InvalidRequest, SettingsError
 from task.product import opened
 from task.product.backends import BACKENDS
 from task.product.parts import command_limits
+from task.product.skills import workspace_skills
 from task.runs.events import TASK_STATUSES, TaskResult
 from task.runs.request import RunCaller
 from task.settings import Settings
@@ -178,6 +179,9 @@ async def _run(settings: Settings, given: RunArguments, folder: Path) -> int:
         workspace = stack.enter_context(Workspace(task.workspace))
         limits, unsafe = command_limits(settings), given.unsafe_no_sandbox
         commands = await stack.enter_async_context(Commands(workspace, limits, unsafe=unsafe, gated=True))
+        ask = agrees_to_skills if sys.stdin.isatty() and not given.as_json else None
+        skills = (*coder.profile.skills, *workspace_skills(settings, task.workspace, ask))
+        coder = replace(coder, profile=replace(coder.profile, skills=skills))
         work = Work(
             task,
             checkpoints,

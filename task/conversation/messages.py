@@ -136,9 +136,10 @@ class Message:
     the files beside it, of which models get those that they can use.
 
     `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
-    in the conversation; neither is ever sent. `scrub_pii`: personal data is removed from what the model reads, where
-    its provider can do that. `memo` is what the tool of a tool message needs in its later calls: stored, never sent.
-    `interim`: the tool message is not the call's result, but what its tool has done so far.
+    in the conversation, or others' words in the result of a tool of our own; neither is ever sent. `scrub_pii`:
+    personal data is removed from what the model reads, where its provider can do that. `memo` is what the tool of a
+    tool message needs in its later calls: stored, never sent. `interim`: the tool message is not the call's result, but
+    what its tool has done so far.
     `place` is the index of the request's message that it is, where a door needs to know.
     """
 

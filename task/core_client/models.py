@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 from task.conversation.messages import Attachment
 from task.errors import ToolError
 from task.llm.base import Usage
+from task.skills import Skill
 
 CALL_PATH = "x-dial-agent-call-path"  # as servers read names of headers
 DEEPEST = 5  # calls of deployments inside each other
@@ -28,8 +29,8 @@ class Caller:
     `api_key` is the key or token of this one request; `headers` are forwarded to models and servers (`X-*`,
     `traceparent`); `principal` resolves the stable identity behind the key, once and only where it is needed. `files`
     are the attachments of the conversation's messages, oldest first. `application` is the id of the application in DIAL
-    that the run is of, or empty. A tool that uses a model of its own reports its tokens to `spend`: they count for the
-    run, which has `used` so many.
+    that the run is of, or empty. `skills` are those of the turn. A tool that uses a model of its own reports its tokens
+    to `spend`: they count for the run, which has `used` so many.
     """
 
     api_key: str
@@ -38,6 +39,7 @@ class Caller:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[Attachment, ...] = ()
     application: str = ""
+    skills: Sequence[Skill] = ()
     spend: Spend = lambda _usage, _model=TOOLS, /: None
     used: Callable[[], int] = int
 

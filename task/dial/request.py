@@ -146,6 +146,7 @@ class DialRequest:
     `options` are the model's, `headers` are those that travel on; `conversation_id` is the client's own, or empty.
     `owner` is the caller where the guard has identified it; the bucket of `api_key` is, where DIAL Core does.
     `application` is the id of the one that a user made of the agent, or empty; `properties` came with the request.
+    `skills` are addresses of those that the user picked for the newest message.
     """
 
     incoming: Sequence[Incoming]
@@ -157,6 +158,7 @@ class DialRequest:
     owner: str = ""
     application: str = ""
     properties: object = None
+    skills: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, request: Request) -> Self:
@@ -194,7 +196,8 @@ class DialRequest:
             given = (custom.model_extra or {}).get("application_properties")
             if isinstance(given, dict):  # where it shares the files of a list, there is a null for each
                 given = {name: value for name, value in given.items() if not (name.isdigit() and value is None)}
-        return cls(incoming, configuration, options, key, conversation_id, headers, owner, application, given)
+        skills = _picked(last.model_extra or {}) if (last := request.messages[-1].custom_content) is not None else ()
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner, application, given, skills)
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
@@ -218,6 +221,13 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
         attachments = (*incoming[-1].attachments, *map(Attachment.of, content.attachments or ()))
         incoming[-1] = replace(incoming[-1], attachments=attachments)
     return incoming
+
+
+def _picked(custom: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return tuple(str(item["url"]) for item in custom.get("skills") or ())
+    except (TypeError, KeyError) as error:
+        raise InvalidRequest("The message's skills are malformed: each has a `url`, skills/{bucket}/{path}.") from error
 
 
 def _incoming(message: DialMessage, place: int) -> Incoming:

@@ -152,20 +152,33 @@ async def answer_bytes(
         raise
 
 
+async def fetched(
+    session: aiohttp.ClientSession, url: str | URL, headers: Mapping[str, str], seconds: float, most: int
+) -> tuple[int, bytes, str]:
+    """The status that a server answers a GET with, its content where that is 200, and the content's ETag.
+
+    Raises:
+        aiohttp.ClientError, TimeoutError: it does not answer.
+        OverflowError: the content has more than `most` bytes.
+    """
+    timeout, body = aiohttp.ClientTimeout(total=seconds), bytearray()
+    async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+        while response.status == 200 and (piece := await response.content.readany()):
+            body += piece
+            if len(body) > most:
+                raise OverflowError(f"it has more than {most:,} bytes")
+        return response.status, bytes(body), response.headers.get("ETag", "")
+
+
 async def listing(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], seconds: float = 2, most: int = LARGEST_LIST
 ) -> Any:
     """The JSON of at most so many bytes that a server answers a GET with; None where it does not answer, refuses, or
     sends something else."""
-    timeout, body = aiohttp.ClientTimeout(total=seconds), bytearray()
     try:
-        async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
-            while response.status == 200 and (piece := await response.content.readany()):
-                body += piece
-                if len(body) > most:
-                    return None
-            return orjson.loads(body) if response.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+        status, content, _ = await fetched(session, url, headers, seconds, most)
+        return orjson.loads(content) if status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, ValueError, OverflowError):
         return None
 
 

@@ -147,6 +147,7 @@ class PolicyGate:
     """Decides about the calls of one conversation of one principal.
 
     `refresh` removes from `grants` those that were revoked elsewhere; `denials` are the user's, by the calls' ids.
+    `refusal` says why a call does not run whatever the rules say, if it has a reason.
     """
 
     policy: Policy
@@ -156,6 +157,7 @@ class PolicyGate:
     conversation: str
     refresh: Callable[[], Awaitable[None]] | None = None
     denials: dict[str, str] = field(default_factory=dict[str, str])
+    refusal: Callable[[CallRequest], str] | None = None
 
     async def decide(self, request: CallRequest) -> Decision:
         """Whether the call may run; no other decision can come between lookup and use of a grant."""
@@ -164,7 +166,7 @@ class PolicyGate:
         if self.refresh is not None:
             await self.refresh()  # the only wait, in front of both
         facts = CallFacts(request)
-        if denial := self.policy.denied(facts):
+        if denial := self.policy.denied(facts) or (self.refusal(request) if self.refusal is not None else ""):
             return Denied(denial)
         forbidden = facts.effects & {Effect.WRITE, Effect.EXECUTE}
         if self.mode is PermissionMode.READ_ONLY and forbidden:

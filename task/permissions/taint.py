@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
@@ -179,6 +179,11 @@ class ContextView:
         names = names_of(tool)
         return any(self._foreign(message) for message in self.messages if message.name not in names)
 
+    def of_turn(self) -> list[Message]:
+        """The messages after the newest of the user's."""
+        newer = list(takewhile(lambda message: message.role is not Role.USER, reversed(self.messages)))
+        return newer[::-1]
+
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
         if sum(len(message.text()) for message in self.messages) > LARGE:
@@ -216,7 +221,8 @@ class ContextView:
 
     def _foreign(self, message: Message) -> bool:
         if message.role is Role.TOOL:
-            return self._origin(message.name) is not Origin.OWN and not message.interim
+            own = self._origin(message.name) is Origin.OWN and not message.unsourced
+            return not own and not message.interim
         if message.unsourced:
             return True
         if message.role is not Role.USER or not isinstance(message.content, list):
@@ -266,6 +272,9 @@ class InnerView(ContextView):
 
     def tainted_beyond(self, tool: str) -> bool:
         return self._outer.tainted_beyond(tool) or super().tainted_beyond(tool)
+
+    def of_turn(self) -> list[Message]:
+        return [*self._outer.of_turn(), *super().of_turn()]
 
     def knows(self, url: str, before: int | None = None) -> bool:
         return self._outer.knows(url) or super().knows(url, before)

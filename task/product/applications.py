@@ -15,16 +15,17 @@ from yarl import URL
 
 from task.errors import InvalidRequest
 from task.llm.dial import core_headers
+from task.llm.transport import fetched
 from task.permissions.decisions import PermissionMode
 from task.product.profile import Profile, Services, no_tools
 from task.settings.dial import ApplicationLimits, ApplicationSettings
 from task.settings.values import Section
 
 CLIENT = frozenset({"starters"})  # the properties that all who see an application may read
+SECONDS = 10.0  # for an answer of Core's
 STRICTER = tuple(PermissionMode).index  # in each of them the tools may do less than in the one before it
 MOST_FAULTS = 1_000
 MOST_BYTES = 512 * 2**10  # of what Core tells about an application; the longest properties that fit have less
-_TIMEOUT = aiohttp.ClientTimeout(total=10)
 _GONE = "The application is not there any more, or you may not use it. Choose another one, or ask its maker."
 _TOO_LONG = f"The application's properties do not fit: they have more than {MOST_BYTES:,} bytes."
 _AWAY = "DIAL Core does not say now what this application is made of. Try again in a moment."
@@ -51,6 +52,9 @@ def _name(text: str) -> str:
 _Named = AfterValidator(_name)
 _Name = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$"), _Named]
 _Tool = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+_Skill = Annotated[
+    str, StringConstraints(max_length=1000, pattern=r"^skills/[^/\x00-\x1f]+/[^\x00-\x1f]*[^/\x00-\x1f]$"), _Named
+]
 _File = Annotated[
     str,
     StringConstraints(max_length=1000, pattern=r"^files/[^/\x00-\x1f]+/[^\x00-\x1f]+$"),
@@ -90,6 +94,7 @@ class ApplicationProperties(Section):
     starters: tuple[Starter, ...] = Field(default=(), max_length=10, description="Buttons that start a conversation.")
     permission_mode: PermissionMode = Field(PermissionMode.DEFAULT, description="How much the tools may do.")
     limits: ApplicationLimits = Field(default=ApplicationLimits(), description="How far one run may go.")
+    skills: tuple[_Skill, ...] = Field(default=(), max_length=20, description="Skills in DIAL that it may read.")
 
     @classmethod
     def read(cls, given: object) -> "ApplicationProperties":
@@ -115,9 +120,10 @@ class Bounds(ApplicationSettings):
 
     def check(self, given: ApplicationProperties) -> None:
         """Raises `UnfitProperties`, with a sentence that names the property and what it may not hold."""
-        named = {"tools": given.tools, "builtin": given.builtin or (), "model": (given.model,)}
+        settings = {"model": (self.models, "models"), "skills": (self.skills, "skills")}
+        named = {"tools": given.tools, "builtin": given.builtin or (), "model": (given.model,), "skills": given.skills}
         for kind, name in ((kind, name) for kind, names in named.items() for name in names if name):
-            globs, setting = (self.models, "models") if kind == "model" else (self.tools, "tools")
+            globs, setting = settings.get(kind, (self.tools, "tools"))
             if not fits(globs, name):
                 raise _refusal(kind, f"names '{_UNFIT_TO_SHOW.sub('_', name)[:80]}'", setting)
         for name, most in self.limits:
@@ -137,6 +143,8 @@ class Bounds(ApplicationSettings):
         if self.tools is not None:
             properties["tools"]["items"]["pattern"] = _pattern(self.tools)
             properties["builtin"]["items"]["pattern"] = _pattern(self.tools)
+        if self.skills is not None:
+            properties["skills"]["items"]["pattern"] = _pattern(self.skills)
         if proposed := [name for name in builtin if fits(self.tools, name)]:
             properties["builtin"]["items"]["examples"] = proposed
         for name, most in self.limits:
@@ -171,17 +179,14 @@ class Applications:
         try:
             path = quote(_name(application), safe="%/@:!$&'()*+,;=~")
             url = URL(f"{self._endpoint}/openai/applications/{path}", encoded=True)
-            async with self._session.get(url, headers=headers, timeout=_TIMEOUT, allow_redirects=False) as response:
-                if response.status == 304 and properties is not None:
-                    return properties
-                if response.status in (401, 403, 404):
-                    raise InvalidRequest(_GONE)
-                content, etag = bytearray(), response.headers.get("ETag", "")
-                while response.status == 200 and (piece := await response.content.readany()):
-                    content += piece
-                    if len(content) > MOST_BYTES:
-                        raise InvalidRequest(_TOO_LONG)
-                given = orjson.loads(content).get("application_properties")
+            status, content, etag = await fetched(self._session, url, headers, SECONDS, MOST_BYTES)
+            if status == 304 and properties is not None:
+                return properties
+            if status in (401, 403, 404):
+                raise InvalidRequest(_GONE)
+            given = orjson.loads(content).get("application_properties")
+        except OverflowError as error:
+            raise InvalidRequest(_TOO_LONG) from error
         except (aiohttp.ClientError, TimeoutError, ValueError, AttributeError) as error:
             raise InvalidRequest(_AWAY) from error
         properties = ApplicationProperties.read(given or {})
@@ -232,6 +237,7 @@ def narrowed(profile: Profile, application: str, given: ApplicationProperties, b
         names=tuple(names),
         builtin=_pattern(bounds.tools if given.builtin is None else given.builtin),
         folders=(*profile.folders, *given.context),
+        skill_urls=tuple(dict.fromkeys(given.skills)),
         starters=tuple((starter.title, starter.text) for starter in given.starters),
         application=application,
     )

@@ -10,6 +10,7 @@ from task.permissions.policy import Rule
 from task.product.opening import check, opened
 from task.product.parts import command_limits
 from task.product.profile import Profile, Services
+from task.product.skills import workspace_skills
 from task.settings import Settings
 from task.tools.base import FRAMEWORK
 from task.tools.workspace.bounds import refusal
@@ -60,7 +61,9 @@ def in_folder(settings: Settings, tools: FolderTools, services: Services, profil
     policy = replace(policy, rules=(*policy.rules[:place], *added, *policy.rules[place:]))
     rules, start = replace(profile.rules, policy=policy), str(teps.bash.working_directory or ".")
     project = None if tools.refused else partial(project_notes, tools.folder, start)
+    skills = (*profile.skills, *workspace_skills(settings, tools.folder))
     profile = replace(profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=rules, project=project)
+    profile = replace(profile, skills=skills)
     return ConsoleProduct(services, profile, tools, settings)
 
 

@@ -23,6 +23,7 @@ from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
 from task.product.names import Deployments
 from task.product.profile import Profile, Services, SubAgents
+from task.product.skills import DialSkills, operator_skills
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
@@ -116,8 +117,9 @@ def opened(
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     applications = Applications(session, endpoint, parts.bounds_of(settings))
     named = Deployments(listings, endpoint, DeploymentAccess(session, files, settings.limits.max_upload_bytes))
+    skills = DialSkills(session, endpoint)
     services = Services(
-        endpoint, session, files, listings, named, store, mcp, telemetry, applications, redis, core_key, closes
+        endpoint, session, files, listings, named, store, mcp, telemetry, applications, skills, redis, core_key, closes
     )
     profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
@@ -153,6 +155,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         tool_share=settings.tool_search.share,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
         agents=SubAgents(tuple(settings.agents.models), settings.agents.steps) if settings.agents.enabled else None,
+        skills=tuple(operator_skills(settings.skills.folders)),
     )
 
 

@@ -26,6 +26,7 @@ from task.permissions.decisions import PermissionMode
 from task.permissions.names import names_of
 from task.product.backends import Backend
 from task.product.names import Deployments, named_tools
+from task.product.skills import DialSkills, skill_tools
 from task.prompts import SYSTEM_PROMPT
 from task.shared.redis_store import REPLICAS, RedisStore
 from task.skills import Skill
@@ -70,6 +71,7 @@ class Services:
     mcp: MCPHub
     telemetry: Telemetry
     applications: Applications
+    skills: DialSkills
     redis: RedisStore | None = None
     core_key: str = ""
     closes: tuple[Callable[[], Awaitable[object]], ...] = ()
@@ -109,9 +111,10 @@ class Profile:
     `folders` files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile
     is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
-    door's, `skills` what the model may read for a kind of task, each under a name of its own. `tool_share` is the part
-    of the model's window that the tools of servers may take before `find_tools` finds them; `agents` is None where the
-    agent has no sub-agents. `project` reads what the project that is worked on says to agents.
+    door's, `skills` what the model may read for a kind of task, `skill_urls` addresses of further ones in DIAL.
+    `tool_share` is the part of the model's window that the tools of servers may take before `find_tools` finds them;
+    `agents` is None where the agent has no sub-agents. `project` reads what the project that is worked on says to
+    agents.
     """
 
     backend: Backend
@@ -142,6 +145,7 @@ class Profile:
     starters: tuple[tuple[str, str], ...] = ()
     tool_share: float = 0.05
     skills: tuple[Skill, ...] = ()
+    skill_urls: tuple[str, ...] = ()
     agents: SubAgents | None = None
     project: Callable[[], ProjectNotes] | None = None
 
@@ -236,6 +240,7 @@ async def offered(
     """The agent's own tools, those of the caller's workspace, and those of the servers, without a caller of those that
     answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
     own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]
+    own += skill_tools(services, profile, profile.skills, own) if profile.skills else []
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
     found = await discover(caller, named(own))
     key = caller.api_key if caller is not None else services.core_key

@@ -63,6 +63,7 @@ class ApplicationSettings(Section):
 
     tools: Texts | None = setting(None, "Deployments, toolsets and own tools, with `*` and `?`; not set: the caller's.")
     models: Texts | None = setting(None, "Models, likewise.")
+    skills: Texts | None = setting(None, "Skills by address, `skills/{bucket}/{path}`, likewise.")
     from_request: bool = setting(False, "Believe properties that requests bring, where Core alone reaches the port.")
     limits: ApplicationLimits = ApplicationLimits()
 

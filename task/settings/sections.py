@@ -11,6 +11,7 @@ from task.settings.values import (
     EmbeddingsPlace,
     Folder,
     HttpUrl,
+    Listed,
     Origins,
     Paths,
     Port,
@@ -289,6 +290,13 @@ class CodingSettings(Section):
     apply: bool = setting(False, "Change such a folder without a question, like `run --apply`; off: ask.")
     command_seconds: float = setting(60, "Seconds one command of a workspace or of `run` may take.", gt=0, le=3600)
     command_memory_mib: int = setting(4096, "Memory of one command with all it starts, in MiB.", ge=256)
+
+
+class SkillSettings(Section):
+    """Instructions for kinds of tasks, which the model reads on demand; see [Skills](skills.md)."""
+
+    folders: Annotated[list[Folder], Listed] = setting([], "Folders whose folders are your skills; read at the start.")
+    workspace: bool = setting(True, "Ask at a terminal about `.agents/skills` of the folder, and use it then.")
 
 
 class LocalCoreSettings(Section):

@@ -127,6 +127,7 @@ class Settings(Section):
     history: framework.HistorySettings = framework.HistorySettings()
     permissions: sections.PermissionSettings = sections.PermissionSettings()
     coding: sections.CodingSettings = sections.CodingSettings()
+    skills: sections.SkillSettings = sections.SkillSettings()
     teps: framework.TepsSettings = framework.TepsSettings()
     console: framework.ConsoleSettings = framework.ConsoleSettings()
     _for_the_console: tuple[str, ...] = PrivateAttr(())

@@ -36,6 +36,12 @@ class RunningCore:
         assert self.app is not None
         core_more.share(self.app, owner, url, access)
 
+    def skill(self, url: str, files: Mapping[str, bytes], *owners: str) -> core_more.StoredSkill:
+        """Store a skill that these owners of buckets may read."""
+        assert self.app is not None
+        self.app[core_more.SKILLS][url] = stored = core_more.StoredSkill(dict(files), set(owners))
+        return stored
+
     def headers(self, key: str | None = None) -> dict[str, str]:
         """Credentials of a project key, by default the first one of the configuration."""
         return {"Api-Key": key or (self.keys or (self.api_key,))[0]}

@@ -6,10 +6,13 @@ The tests' Core has them by the version that it plays.
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
+from io import BytesIO
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from aiohttp import ClientSession, ClientTimeout, web
 
@@ -35,6 +38,16 @@ class Channel:
     waiting: dict[str, asyncio.Future[Json]] = field(default_factory=dict[str, asyncio.Future[Json]])
 
 
+@dataclass(slots=True)
+class StoredSkill:
+    """A skill of Core's: its files, the owners that may read it, and the statuses of the answers about it."""
+
+    files: dict[str, bytes]
+    readers: set[str]
+    answered: list[int] = field(default_factory=list[int])
+
+
+SKILLS: web.AppKey[dict[str, StoredSkill]] = web.AppKey("skills", dict)
 CHANNELS: web.AppKey[dict[str, Channel]] = web.AppKey("channels", dict)
 
 
@@ -47,8 +60,34 @@ def add_routes(app: web.Application, settings: CoreSettings) -> None:
         for name, handler in {"subscribe": subscribe, "interact": interact, "report": report}.items():
             app.add_routes([web.post(f"/v1/ops/client-channel/{name}", handler)])
         app.add_routes([web.post("/v1/ops/client-channel/unsubscribe", unsubscribe)])
+    app[SKILLS] = {}
+    if settings.version >= 48:
+        app.add_routes([web.get("/v2/skills/{path:.+}", download_skill)])
     if settings.version >= 49:
         app.on_response_prepare.append(add_trace_id)
+
+
+async def download_skill(request: web.Request) -> web.Response:
+    """The whole skill as a ZIP archive with an ETag, for those who may read it."""
+    skill = request.app[SKILLS].get(f"skills/{request.match_info['path']}")
+    if skill is None:
+        raise Refusal(404, "Not found")
+    status, etag = 200, f'"{sha256(repr(skill.files).encode()).hexdigest()[:16]}"'
+    if request[PRINCIPAL].owner not in skill.readers:
+        status = 403
+    elif request.headers.get("If-None-Match") == etag:
+        status = 304
+    skill.answered.append(status)
+    return web.Response(status=status, body=zipped(skill.files) if status == 200 else None, headers={"ETag": etag})
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """A ZIP archive of the files."""
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
 
 
 async def add_trace_id(request: web.Request, response: web.StreamResponse) -> None:

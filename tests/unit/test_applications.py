@@ -17,7 +17,9 @@ from task.settings.dial import ApplicationLimits
 from task.tools.mcp.connection import identity_of
 
 MOST = ApplicationLimits(steps=10, run_tokens=5000)
-BOUNDS = Bounds(tools=["calculator", "search-*", "team.a/?"], models=["gpt-4o", "o*"], limits=MOST)
+BOUNDS = Bounds(
+    tools=["calculator", "search-*", "team.a/?"], models=["gpt-4o", "o*"], skills=["skills/public/*"], limits=MOST
+)
 FITTING = {
     "instructions": "Answer in one word.",
     "model": "o3-mini",
@@ -27,6 +29,7 @@ FITTING = {
     "starters": [{"title": "Begin", "text": "Begin now."}],
     "permission_mode": "ask",
     "limits": {"steps": 10, "run_seconds": 2.5},
+    "skills": ["skills/public/team/charts"],
 }
 
 
@@ -63,6 +66,7 @@ def test_what_fits_and_is_within_the_bounds_is_accepted_by_the_answer_and_by_the
         ({"builtin": ["fs_write"]}, "builtin.0"),
         ({"context": ["https://example.org/a.pdf"]}, "context.0"),
         ({"context": ["files/bucket"]}, "context.0"),
+        ({"skills": ["skills/bucket/charts"]}, "skills.0"),
         ({"starters": [{"title": "", "text": "x"}]}, "starters.0.title"),
         ({"starters": [{"title": "x"}]}, "starters.0"),
         ({"permission_mode": "open"}, "permission_mode"),
@@ -104,7 +108,7 @@ def test_the_schema_is_bare_and_says_what_is_a_file_and_who_sees_a_property() ->
     assert list(schema) == ["type", "properties", "required"]
     assert "$ref" not in json.dumps(schema)
     properties = schema["properties"]
-    assert [one["dial:meta"]["dial:propertyOrder"] for one in properties.values()] == list(range(1, 9))
+    assert [one["dial:meta"]["dial:propertyOrder"] for one in properties.values()] == list(range(1, 10))
     shown = [name for name, one in properties.items() if one["dial:meta"]["dial:propertyKind"] == "client"]
     assert shown == ["starters"]
     assert {"format": "dial-file-encoded", "dial:file": True}.items() <= properties["context"]["items"].items()

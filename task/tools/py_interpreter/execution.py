@@ -5,6 +5,7 @@ import base64
 import binascii
 import mimetypes
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -16,6 +17,7 @@ from task.core_client.files import DialFiles
 from task.documents.model import code as code_block
 from task.errors import ToolError
 from task.output.charts import CHART
+from task.skills.skill import Skill, skills_read
 from task.tools.mcp.results import MCPResult
 from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
@@ -167,6 +169,18 @@ async def inputs_of(
 
     found = await asyncio.gather(*(looked_up(name, item) for name, item in named))
     return [item for item in found if isinstance(item, Input)], [item for item in found if isinstance(item, str)]
+
+
+async def skill_inputs(skills: Sequence[Skill], earlier: Sequence[Message]) -> list[Input]:
+    """The files of those skills that the conversation has read, below `skills/NAME/`; those that are gone are not
+    among them, but may still be in the working directory."""
+    read, found = {skill.name for skill in skills_read(earlier)}, list[Input]()
+    for skill in skills:
+        with suppress(ToolError):
+            for path in skill.files if skill.name in read else ():
+                content = await skill.read(path)
+                found.append(Input(f"skills/{skill.name}/{path}", "", _version(content), content))
+    return found
 
 
 def _version(content: bytes) -> str:

@@ -36,6 +36,7 @@ from task.tools.py_interpreter.execution import (
     outcome,
     refusal_of,
     remembered,
+    skill_inputs,
 )
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, ServersAway, Way
 from task.tools.toolbox import RESPONSE_CHARS, clipped
@@ -131,6 +132,7 @@ class PythonCodeInterpreterTool(BaseTool):
         params.stage.append_content(heading(code))
         attached = params.known_caller.files
         inputs, unavailable = await inputs_of(attached, self._files, params.api_key, self._max_bytes)
+        inputs += await skill_inputs(params.known_caller.skills, params.earlier)
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:

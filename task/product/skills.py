@@ -1,0 +1,200 @@
+"""The skills of a turn: folders of the operator and the workspace, resources of DIAL Core, what the user picked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import aiohttp
+from cachetools import LRUCache
+from yarl import URL
+
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, unanswered
+from task.core_client.files import OwnersKey, is_path
+from task.errors import InvalidRequest, ToolError
+from task.llm.base import new_call_id
+from task.llm.dial import core_headers
+from task.llm.transport import fetched
+from task.skills.skill import (
+    BROKEN,
+    INSTRUCTIONS,
+    MOST_BYTES,
+    MOST_BYTES_IN_ALL,
+    READ_SKILL,
+    Skill,
+    Source,
+    catalogue,
+    skill_of,
+    skills_read,
+    unpacked,
+    within_bounds,
+)
+from task.tools.base import BaseTool
+from task.tools.models import Caller
+from task.tools.skills.read_skill_tool import WORKSPACE_FOLDER, ReadSkillTool
+from task.tools.workspace.root import FileLimits, Workspace
+
+if TYPE_CHECKING:
+    from task.product.profile import Profile, Services
+    from task.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+MOST_SKILLS, MOST_PICKED = 100, 10  # of one folder, and for one message
+SECONDS = 10.0  # for an answer of Core's
+KEPT_BYTES = 64 * 2**20  # of all skills of DIAL Core in this process
+_ADDRESS = re.compile(r"skills/[^/]+/")
+TRUSTED = "skills.trusted"  # in the data folder: digests of workspaces' skills, with + or - in front as the user agreed
+
+
+def skills_in(root: Path, source: Source) -> tuple[list[Skill], str]:
+    """The skills in the folders of `root`, a real path, with all their files as they are now, and a digest of these.
+
+    What cannot be used, links out of `root` too, is left out with a warning.
+    """
+    found, digest, room = list[Skill](), sha256(), 4 * MOST_BYTES_IN_ALL
+    try:
+        with Workspace(root, limits=FileLimits(read_bytes=MOST_BYTES)) as folder:
+            if folder.path != root:
+                raise ToolError("a link leads there")
+            names = [item[:-1] for item in folder.entries(".") if item.endswith("/")]
+            for name in [name for name in names if INSTRUCTIONS in folder.entries(name)][:MOST_SKILLS]:
+                try:
+                    real = folder.normalised(name)
+                    paths = (INSTRUCTIONS, *(path.removeprefix(f"{real}/") for path in folder.files(real)))
+                    content = within_bounds(paths, lambda path, name=name: folder.read(f"{name}/{path}"), room)
+                    found.append(skill_of(name, content, source))
+                    room -= sum(map(len, content.values()))
+                    digest.update(repr((name, content)).encode())
+                except (OSError, ValueError) as error:
+                    logger.warning("the skill %s/%s is left out: %s", root, name, error)
+    except (OSError, ToolError) as error:
+        logger.warning("the folder of skills %s cannot be read: %s", root, error)
+    return found, digest.hexdigest()
+
+
+def operator_skills(folders: Iterable[Path]) -> list[Skill]:
+    """The skills in the folders of the settings."""
+    return catalogue(skill for folder in folders for skill in skills_in(Path(os.path.realpath(folder)), "operator")[0])
+
+
+def workspace_skills(
+    settings: Settings, folder: Path, ask: Callable[[Sequence[Skill]], bool] | None = None
+) -> list[Skill]:
+    """The skills that a workspace brings, if the user has agreed to exactly these files.
+
+    Where that is open, `ask` is called, and its answer is kept.
+    """
+    root, kept = Path(os.path.realpath(folder)) / WORKSPACE_FOLDER, settings.data_dir / TRUSTED
+    if not settings.skills.workspace or not root.is_dir():
+        return []
+    skills, digest = skills_in(root, "workspace")
+    answers = kept.read_text("ascii").split() if kept.is_file() else []
+    answer = next((item[0] for item in reversed(answers) if item[1:] == digest), "")
+    if skills and not answer and ask is not None:
+        answer = "+" if ask(skills) else "-"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with open(kept, "a", encoding="ascii") as file:
+            file.write(f"{answer}{digest}\n")
+    return skills if answer == "+" else []
+
+
+class DialSkills:
+    """Skills that are resources of DIAL Core, each read with the key of who uses it.
+
+    What was read is kept by its ETag: Core decides in every turn whether it may be used again.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
+        self._session, self._endpoint = session, endpoint.rstrip("/")
+        self._kept: LRUCache[str, tuple[str, Skill, int]] = LRUCache(KEPT_BYTES, lambda kept: kept[2])
+
+    async def read(self, url: str, api_key: str, source: Source) -> Skill:
+        """The skill at `skills/{bucket}/{path}`.
+
+        Raises:
+            ToolError: Core has none there for this key, or it cannot be used.
+        """
+        etag, skill, _ = self._kept.get(url, ("", None, 0))
+        headers = core_headers(api_key) | ({"If-None-Match": etag} if etag else {})
+        place, status, packed = URL(f"{self._endpoint}/v2/{url}", encoded=True), 403, b""
+        try:
+            # A key that several owners share could read the skills of all of them.
+            if _ADDRESS.match(url) and is_path(url) and not isinstance(api_key, OwnersKey):
+                status, packed, etag = await fetched(self._session, place, headers, SECONDS, MOST_BYTES_IN_ALL)
+            if status == 200:
+                content = await asyncio.to_thread(unpacked, packed)
+                skill = skill_of(unquote(url.rpartition("/")[2]), content, "dial", url)
+                self._kept[url] = etag, skill, sum(map(len, content.values()))
+            if skill is None or status not in (200, 304):
+                raise ValueError(f"status {status}")
+            return skill.model_copy(update={"source": source})
+        except (aiohttp.ClientError, TimeoutError, OverflowError, *BROKEN) as error:
+            logger.info("a skill of DIAL Core is left out: %s", error)
+            raise ToolError(f"The skill {url[:200]!r} is gone, not yours to use, or cannot be read.") from error
+
+
+async def skills_of(
+    services: Services,
+    profile: Profile,
+    caller: Caller,
+    picked: Sequence[str] = (),
+    messages: Sequence[Message] = (),
+) -> list[Skill]:
+    """The skills of a conversation, by precedence: those that the user picks now by name or address, those picked
+    earlier in its `messages`, and those of the profile.
+
+    Those of an application that DIAL Core does not give the caller, or does not know yet, are left out.
+
+    Raises:
+        InvalidRequest: the user picks too many, or one that is not there.
+    """
+    if len(picked) > MOST_PICKED:
+        raise InvalidRequest(f"At most {MOST_PICKED} skills can be picked for one message.")
+    earlier = [skill for skill in skills_read(messages) if skill.source == "picked"][:MOST_PICKED]
+    chosen = (*(url for url in picked if "/" in url), *(skill.url for skill in earlier))
+    urls: dict[str, Source] = dict.fromkeys(chosen, "picked")
+    urls = {**dict.fromkeys(profile.skill_urls, "dial"), **urls}
+    read = (services.skills.read(url, caller.api_key, source) for url, source in urls.items())
+    found = dict(zip(urls, await asyncio.gather(*read, return_exceptions=True), strict=True))
+    skills = catalogue([*(one for one in found.values() if isinstance(one, Skill)), *earlier, *profile.skills])
+    known = {skill.name for skill in skills} | {url for url, one in found.items() if isinstance(one, Skill)}
+    if unknown := next((one for one in picked if one not in known), None):
+        raise InvalidRequest(f"There is no skill {unknown[:80]!r} for you. There are: {', '.join(known) or 'none'}.")
+    return skills
+
+
+def skill_tools(
+    services: Services, profile: Profile, skills: Sequence[Skill], tools: Sequence[BaseTool]
+) -> list[BaseTool]:
+    """The tool that reads the skills, where operator and application let the turn have it; `tools` are the others."""
+    tool = ReadSkillTool(skills, [item.name for item in tools])
+    allowed = skills and (not profile.application or services.applications.allows(READ_SKILL))
+    kept = profile.builtin is None or profile.skill_urls or profile.kept([tool])
+    return [tool] if allowed and kept and profile.rules.policy.offers(READ_SKILL) else []
+
+
+def picked_calls(messages: Sequence[Message], picked: Sequence[str], tools: Sequence[BaseTool]) -> list[Message]:
+    """The message with the calls that read what the user picked; none where the turn only continues another.
+
+    Of two skills of one name only the first is read.
+
+    Raises:
+        InvalidRequest: the turn has no tool for them.
+    """
+    if unanswered(messages) or messages[-1].role is not Role.USER:
+        return []
+    if (tool := next((item for item in tools if isinstance(item, ReadSkillTool)), None)) is None:
+        raise InvalidRequest("Skills cannot be picked here: read_skill is not among the tools that may be offered.")
+    named = {place: skill.name for skill in tool.skills.values() for place in (skill.name, skill.url)}
+    names = dict.fromkeys(named[item] for item in picked if item in named)
+    calls = [ToolCall(new_call_id(), FunctionCall(READ_SKILL, json.dumps({"name": name}))) for name in names]
+    return [assistant(None, calls)]
