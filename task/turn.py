@@ -74,6 +74,8 @@ async def take_turn(
     model, caller, answers = profile.model, request.caller, request.answers
     asked = waiting_calls(request.messages) if answers else ()
     approvals = await Approvals.of(profile.rules, caller, request.state, answers, asked)
+    if approvals.said:
+        request = replace(request, caller=replace(caller, said=approvals.said))
     info = RunInfo(request.door, model, profile.backend.provider, caller.conversation_id, observer.trace_id)
     with services.telemetry.run(info, caller.headers) as measured:
         for reason in approvals.denials.values():

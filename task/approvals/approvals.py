@@ -3,6 +3,7 @@ words, buttons, or a line at a terminal."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import TLRUCache
 
 from task.approvals.forms import EVERY, LEFT_OPEN, NOT_CHOSEN, decided
+from task.conversation.inner import asked_for
 from task.conversation.inputs import Answer, Choice, Incoming
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.state import TurnState, WaitingCall
@@ -92,7 +94,8 @@ class ApprovalRules:
 class Approvals:
     """What the calls of a turn may do beyond the rules: its grants, and the answers to the questions before it.
 
-    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids.
+    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids, and
+    so is what the user `said` to tools that asked for something.
     """
 
     rules: ApprovalRules
@@ -100,6 +103,7 @@ class Approvals:
     conversation: str
     grants: Grants
     denials: dict[str, str] = field(default_factory=dict[str, str])
+    said: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     async def of(
@@ -125,11 +129,15 @@ class Approvals:
 
         What is to be allowed always, the gate widens when the call runs.
         """
+        outer, asked = asked_for(call_id)
+        call_id = outer or call_id
         if answer is None:
             self.denials[call_id] = EXPIRED.removesuffix(".")
         elif not answer.allowed and answer != LEFT_OPEN:
             said = f"{DENIED}: {answer.reason}" if answer.reason else DENIED
             self.denials[call_id] = said if answer.by_user else answer.reason
+        elif answer.allowed and asked:
+            self.said[asked] = answer.reason if answer.arguments is None else json.dumps(answer.arguments)
         elif answer.allowed:
             expires = self.rules.clock() + self.rules.grant_seconds
             exact, whose = answer.grant or digest, (self.principal, self.conversation)
@@ -215,6 +223,7 @@ _WORDS: Mapping[str, Choice] = {
 # may follow each other: otherwise a long row of them would be tried at each of its positions.
 _CODE = r"[a-z]\d[a-z]\d"
 _AND = r"\s*+(?:,(?:\s*+and\b)?|\band\b|&)\s*+"
+_ANSWER = re.compile(rf"(?:^|\n)[ \t]*answer\s+({_CODE})\s*:", re.ASCII | re.IGNORECASE)
 _CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_CODE}(?:{_AND}{_CODE})*))?(?![\w'])", re.ASCII | re.IGNORECASE)
 _NAMED = re.compile(_CODE, re.ASCII)
 _JOIN = re.compile(_AND, re.ASCII | re.IGNORECASE)
@@ -279,6 +288,8 @@ def typed_answer(line: str) -> Answer | None:
             return Answer(True)
         case "a" | "always" if not rest:
             return Answer(True, always=True)
+        case "answer" if rest:
+            return Answer(True, rest.strip())
         case "n" | "no" | "deny":
             return Answer(False, rest.strip().removeprefix("because ").strip())
         case _:
@@ -288,6 +299,8 @@ def typed_answer(line: str) -> Answer | None:
 def _decision(text: str) -> Mapping[str, Answer] | None:
     # The answers by codes; None also where two contradict each other, or one is about every call and another is not.
     text = text.strip(" \t\r\n")
+    if len(text) <= DECISION_CHARS and not (parts := _ANSWER.split(text))[0] and parts[1:]:
+        return {code.lower(): Answer(True, said.strip()) for code, said in zip(parts[1::2], parts[2::2], strict=True)}
     if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
         return None
     found: dict[str, Answer] = {}

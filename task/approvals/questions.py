@@ -18,6 +18,10 @@ _HIDING = re.compile(
     r"<(!--|(?:details|iframe|noscript|script|select|style|svg|template|textarea|title|xmp)\b)", re.IGNORECASE
 )
 _MOST_ENDS = 100
+_ANSWERING = (  # where a tool asks for something
+    "Reply **answer {0}: …** with the value, or with `name = value` lines where there are several fields, "
+    "**approve {0}** to answer as shown, or **deny {0} because …**."
+)
 _CODED = re.compile(r"approve [a-z][2-9][a-z][2-9]")
 
 USAGE = f"`{COMMAND} revoke 1` revokes the first one, `{COMMAND} revoke all` all of them."
@@ -36,7 +40,8 @@ def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float, s
         return f"{opening}**May I do this?**\n\n{_card(pending[0])}\n{answering}"
     # The code comes first, where no title can imitate it.
     cards = [
-        f"#### {code} · {words(item.title)}\n\n{_card(item)}\n*Always* would cover {words(item.grant_description)}.\n"
+        f"#### {code} · {words(item.title)}\n\n{_card(item)}\n"
+        + (f"*Always* would cover {words(wider)}.\n" if (wider := item.grant_description) else _ANSWERING.format(code))
         for item, code in zip(pending, codes, strict=True)
     ]
     return "\n".join([f"{opening}**May I do these {len(pending)} things?**\n", *cards, answering])
@@ -90,6 +95,8 @@ def _how_to_answer(pending: Sequence[Pending], codes: Sequence[str], seconds: fl
     open_for = f"The question is open for {minutes} minute{'s' if minutes > 1 else ''}."
     if len(codes) == 1:
         [code] = codes
+        if not pending[0].grant_description:
+            return f"{_ANSWERING.format(code)} Any other reply means no. {open_for}"
         return (
             f"Reply **approve {code}** (this once), **always {code}** (also later in this conversation: "
             f"{words(pending[0].grant_description)}) or **deny {code} because …**. Any other reply means no. {open_for}"

@@ -10,6 +10,7 @@ DELEGATE = "delegate"
 INNER = (
     "::"  # between the id of the agent's call and that of the sub-agent's own, where both are looked up in one place
 )
+ASKS = "ask-"  # begins the id, behind that of a tool's call, with which the tool asks the user for something
 AT_WORK = "[A sub-agent works on this.]"
 
 
@@ -36,11 +37,17 @@ def transcript(messages: Sequence[Message], call_id: str) -> list[Message]:
     return [message_from(data) for item in kept for data in json.loads(item.memo)]
 
 
+def asked_for(call_id: str) -> tuple[str, str]:
+    """The call for which this one asks the user for something, and the own id of this one; empty where it does not."""
+    outer, _, own = call_id.rpartition(INNER)
+    return (outer, own) if own.startswith(ASKS) else ("", "")
+
+
 def waiting_calls(messages: Sequence[Message]) -> list[ToolCall]:
     """The open calls at the end of the conversation, and the open ones of its sub-agents."""
     found = list[ToolCall]()
     for call in unanswered(messages):
-        found += [call, *(inner(call, item) for item in unanswered(transcript(messages, call.id)))]
+        found += [call, *(inner(call, item) for item in waiting_calls(transcript(messages, call.id)))]
     return found
 
 

@@ -30,7 +30,8 @@ class Caller:
     `traceparent`); `principal` resolves the stable identity behind the key, once and only where it is needed. `files`
     are the attachments of the conversation's messages, oldest first. `application` is the id of the application in DIAL
     that the run is of, or empty. `skills` are those of the turn. A tool that uses a model of its own reports its tokens
-    to `spend`: they count for the run, which has `used` so many.
+    to `spend`: they count for the run, which has `used` so many. `said` is what the user answered to tools that asked
+    for something, by the ids of the questions.
     """
 
     api_key: str
@@ -40,6 +41,7 @@ class Caller:
     files: tuple[Attachment, ...] = ()
     application: str = ""
     skills: Sequence[Skill] = ()
+    said: Mapping[str, str] = field(default_factory=dict[str, str])
     spend: Spend = lambda _usage, _model=TOOLS, /: None
     used: Callable[[], int] = int
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from task.approvals.approvals import codes_in, read_reply, words_of
 from task.approvals.questions import without_questions
-from task.conversation.inner import INNER, outer_id
+from task.conversation.inner import INNER, asked_for, outer_id
 from task.conversation.inputs import Answer
 from task.conversation.merging import merged
 from task.conversation.messages import (
@@ -148,7 +148,9 @@ class Preparing:
         approvals = (await self._services.store.get()).approvals
         asked = await approvals.get(caller.owner, approval_id)
         arguments, answer = answer.arguments, replace(answer, arguments=None)
-        if arguments is not None and dict(arguments) != dict(asked.arguments):
+        if arguments is not None and any(asked_for(asked.call_id)):
+            answer = replace(answer, arguments=arguments)
+        elif arguments is not None and dict(arguments) != dict(asked.arguments):
             tool = named((await offered(self._services, self._profile, caller.of_tools()))[0]).get(asked.tool)
             if tool is None or INNER in asked.call_id:  # a sub-agent has its arguments already
                 raise Conflict(f"the arguments of {asked.tool!r} cannot be changed; approve or deny the call as it is")

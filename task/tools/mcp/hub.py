@@ -8,7 +8,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,8 @@ from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
-from task.tools.mcp.connection import CallIdentity, identity_of, sdk_loaded
-from task.tools.mcp.mcp_client import MCPClient, ServerSpec
+from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
+from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MAX_FILE_BYTES, TO_SIGN_IN, MCPTool, Open, stored
 from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, fit, model_name, usable
 from task.tools.mcp.offers import Catalogue, Listing, MCPPrompt, MCPResource, Offer
@@ -43,6 +43,32 @@ MAX_TOOLS = 100
 MAX_NAMED, LONGEST_NAMED_SCHEMA = 256, 20_000  # of servers that users name, who are many
 ISSUES_TITLE = "Initialization issues"
 _OFFER = TypeAdapter(Offer)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """A server of the settings; `tools` lists the allowed ones, None allows all.
+
+    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
+    the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
+    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`. The tools
+    of a `builtin` one, a companion of the product, are always sent. With
+    `client` it is an API that is not an MCP server.
+    """
+
+    name: str
+    url: str
+    token: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    tools: frozenset[str] | None = None
+    forward_key: bool = False
+    seconds: float = TOOL_SECONDS
+    program: LocalProgram | None = None
+    toolset: str = ""
+    called: str = ""
+    sign_in: bool = False
+    builtin: bool = False
+    client: MCPClient | None = None
 
 
 @dataclass(frozen=True, slots=True)

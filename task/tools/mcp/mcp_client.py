@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -29,6 +29,7 @@ from task.tools.mcp.connection import (
     is_modern,
     sdk_loaded,
 )
+from task.tools.mcp.elicitation import DECLINED, OLDER, question_of
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.offers import Offer, offer_of, text_of
 from task.tools.mcp.results import (
@@ -53,36 +54,11 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]  # done,
 TOOL_SECONDS = 300.0
 MOST_KNOWN = 1_000
 PARALLEL = 16
+MAX_ROUNDS, PAUSE_SECONDS = 10, 0.25  # of a call that the server does not answer at once
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
 KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSpec:
-    """A server of the settings; `tools` lists the allowed ones, None allows all.
-
-    With `program` it is started on this machine; `toolset` is its id where it is a toolset of DIAL Core. `called` is
-    the name in DIAL of one that users name: the names of its tools begin with the server's, so that they are never
-    those that a rule is about. `sign_in`: each user signs in to it, and is asked with a tool `sign_in_NAME`. The tools
-    of a `builtin` one, a companion of the product, are always sent. With
-    `client` it is an API that is not an MCP server.
-    """
-
-    name: str
-    url: str
-    token: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    tools: frozenset[str] | None = None
-    forward_key: bool = False
-    seconds: float = TOOL_SECONDS
-    program: LocalProgram | None = None
-    toolset: str = ""
-    called: str = ""
-    sign_in: bool = False
-    builtin: bool = False
-    client: MCPClient | None = None
 
 
 class MCPClient:
@@ -110,6 +86,7 @@ class MCPClient:
         self.failure: MCPFailure | None = None
         self.running = 0  # calls
         self.left_out: Mapping[str, str] = {}  # tools that it describes and does not offer, and why
+        self.declined = 0  # questions to users of whichever call
         self.changes = 0  # how often the server said that one of its lists has changed
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
@@ -177,10 +154,12 @@ class MCPClient:
         timeout: float | None = None,  # noqa: ASYNC109 - it is also sent to the server
         on_progress: Progress | None = None,
         identity: CallIdentity = SERVICE,
+        answer: Mapping[str, Any] | None = None,
     ) -> MCPResult:
         """The tool's result, which may have `is_error`; a cancelled call is cancelled on the server as well.
 
-        `timeout` is in seconds; `meta` is sent as `_meta`.
+        `timeout` is in seconds; `meta` is sent as `_meta`. `answer` has `input_responses` and `request_state` where the
+        result before was a question.
 
         Raises:
             MCPFailure: the server did not answer.
@@ -193,7 +172,26 @@ class MCPClient:
                 await client.list_tools()  # cached; it tells the SDK which arguments are sent as headers
             client.session.validate_tool_result = _unchecked
             sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
-            return result_of(await client.call_tool(name, arguments, seconds, reported, meta=sent))
+            session: Any = client.session
+            given, note, declined = dict(answer or {}), "", self.declined
+            for _ in range(MAX_ROUNDS):
+                result = await session.call_tool(
+                    name, arguments, seconds, reported, meta=sent, allow_input_required=True, **given
+                )
+                if result.result_type != "input_required":
+                    note = note or (DECLINED.format(OLDER) if self.declined > declined else "")
+                    found = result_of(result)
+                    return replace(found, text="\n\n".join(filter(None, (found.text, note))))
+                given = {"request_state": result.request_state}
+                if not result.input_requests:
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
+                try:
+                    return MCPResult("", question=question_of(result))
+                except ValueError as reason:
+                    note = DECLINED.format(reason)
+                    given["input_responses"] = {key: {"action": "decline"} for key in result.input_requests}
+            raise ToolError(note or f"{name} does not say what it waits for.")
 
         return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
 
@@ -303,6 +301,7 @@ class MCPClient:
         return self._over(transport, mode, identity)
 
     def _over(self, transport: Any, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
+        import mcp.types as wire
         from mcp import Client
         from mcp.client.caching import CacheConfig, InMemoryResponseCacheStore
 
@@ -315,7 +314,18 @@ class MCPClient:
         async def noted(message: object) -> None:
             self.changes += str(getattr(message, "method", "")).endswith("/list_changed")
 
-        return Client(_bounded(transport), mode=mode, cache=cache, prior_discover=known, message_handler=noted)
+        async def decline(context: object, params: object) -> wire.ElicitResult:
+            self.declined += 1
+            return wire.ElicitResult(action="decline")
+
+        return Client(
+            _bounded(transport),
+            mode=mode,
+            cache=cache,
+            prior_discover=known,
+            message_handler=noted,
+            elicitation_callback=decline,
+        )
 
 
 async def _unchecked(name: str, result: object) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from task.conversation.inner import transcript
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
@@ -16,6 +17,7 @@ from task.output.sinks import StageSink
 from task.permissions.icerc import words
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
+from task.tools.mcp.elicitation import answer_to, put
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFailure, MCPFile, MCPResult
@@ -86,6 +88,21 @@ class MCPTool(BaseTool):
         caller = tool_call_params.caller
         to = calling(caller, self._called) if caller is not None and self._called else caller
         identity = await self._identify(to)
+        before = transcript(tool_call_params.earlier, tool_call_params.tool_call.id)
+        question, answer = json.loads(before[-1].memo or "{}") if before else {}, None
+        if before and not question:
+            raise ToolError("It was interrupted and may have been done: look whether it was before you call it again.")
+        if question:
+            said = tool_call_params.known_caller.said.get(before[-1].tool_calls[0].id)
+            if said is None:  # the user has answered another question
+                return put(tool_call_params.tool_call, self.client.name, question)
+            try:
+                answer = {
+                    "input_responses": {question["key"]: answer_to(question, said)},
+                    "request_state": question["state"],
+                }
+            except ValueError as problem:
+                return put(tool_call_params.tool_call, self.client.name, question, str(problem))
         call = partial(
             self.client.call,
             self.mcp_tool_model.name,
@@ -93,6 +110,7 @@ class MCPTool(BaseTool):
             meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
             identity=identity,
             on_progress=_progress_in(tool_call_params.stage),
+            answer=answer,
         )
         got: Result | None = None  # of the sign-in, after which the call is repeated once
         while True:
@@ -110,6 +128,8 @@ class MCPTool(BaseTool):
                 if got == "success":
                     continue
             raise ToolError(no_access(got, self._toolset or self.client.name))
+        if result.question is not None:
+            return put(tool_call_params.tool_call, self.client.name, result.question)
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
         found, citations = _numbered(result, tool_call_params.sources)

@@ -8,7 +8,7 @@ import binascii
 import json
 import mimetypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,7 +55,8 @@ class MCPSource:
 
 @dataclass(frozen=True, slots=True)
 class MCPResult:
-    """A call's result; `structured` is JSON, or None. `sign_ins` are what the user has to sign in to before."""
+    """A call's result; `structured` is JSON, or None. `sign_ins` are what the user has to sign in to before, `question`
+    is what the server asks the user before it goes on."""
 
     text: str
     structured: Any = None
@@ -63,6 +64,7 @@ class MCPResult:
     is_error: bool = False
     sources: tuple[MCPSource, ...] = ()
     sign_ins: tuple[SignIn, ...] = ()
+    question: Mapping[str, Any] | None = None
 
 
 class BoundedStream(AbstractAsyncContextManager["BoundedStream"]):

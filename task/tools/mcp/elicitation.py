@@ -1,0 +1,110 @@
+"""What an MCP server asks the user in the middle of a call, which waits for the answer like one for an approval."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from task.conversation.inner import ASKS, inner, interim
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.llm.schemas import plain_schema
+from task.permissions.icerc import ICERC, RiskAssessment, visible
+from task.tools.toolbox import Paused, Pending
+
+if TYPE_CHECKING:
+    import mcp.types as wire
+
+MAX_FIELDS, LONGEST, LONGEST_STATE = 10, 5_000, 50_000  # of a form; characters of a question and of a server's state
+SIMPLE = frozenset({"string", "number", "integer", "boolean"})
+DECLINED = "[The server asked the user for something, which was declined: {}.]"
+OLDER = "a server of the older protocol can only be answered while its call runs"
+# Only pages of the server's own may ask for these. Source: the MCP specification, Elicitation.
+_SECRET = re.compile(
+    r"pass-?(?:word|phrase|code|wd)|secret|credential|(?:api|private)[ _-]?key|access[ _-]?token|\b(?:pin|cvv|otp)\b",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(r"\s*([\w.-]+)\s*[=:]\s*(.*?)\s*", re.DOTALL)
+
+
+def question_of(result: wire.InputRequiredResult) -> dict[str, Any]:
+    """What the server asks, as JSON. Raises: ValueError: no user is asked that, with the reason."""
+    [(key, request), *more] = (result.input_requests or {}).items()
+    if more or request.method != "elicitation/create":
+        raise ValueError("users are asked one question at a time, and nothing else")
+    asked = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if len(json.dumps(asked)) > LONGEST or len(result.request_state or "") > LONGEST_STATE:
+        raise ValueError("it is too long")
+    question = {"key": key, "state": result.request_state, "message": asked["message"]}
+    if asked["mode"] == "url":
+        parts = urlsplit(asked["url"])
+        local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+        if not (parts.scheme == "https" or local) or parts.username is not None:
+            raise ValueError("its page is not one with https")
+        return {**question, "shown": {"host": parts.netloc, "page": asked["url"]}}
+    listed: Any = asked["requestedSchema"].get("properties")
+    for shape in listed.values() if isinstance(listed, dict) else ():
+        if isinstance(shape, dict) and isinstance(options := shape.pop("oneOf", None), list):  # values with titles
+            shape["enum"] = [option.get("const") for option in options if isinstance(option, dict)]
+    schema = plain_schema(asked["requestedSchema"])
+    fields = schema.get("properties") or {}
+    if not 0 < len(fields) <= MAX_FIELDS or not all(shape.get("type") in SIMPLE for shape in fields.values()):
+        raise ValueError(f"a form has one to {MAX_FIELDS} fields, with text, numbers or yes and no")
+    if _SECRET.search(json.dumps(asked)):
+        raise ValueError("passwords and secrets are not asked for in a chat")
+    defaults = {name: shape.get("default") for name, shape in fields.items()}
+    shown = {"fields": fields, "needed": schema.get("required", []), "answer": defaults}
+    return {**question, "schema": {**schema, "additionalProperties": False}, "shown": shown}
+
+
+def put(call: ToolCall, server: str, question: Mapping[str, Any], problem: str = "") -> Paused:
+    """The result of a call that waits for the user's answer; the question is a call of its own, with an own id."""
+    shown = {f"{server} asks": question["message"], **question["shown"], **({"problem": problem} if problem else {})}
+    asks = ToolCall(f"{ASKS}{token_hex(8)}", FunctionCall(call.name, json.dumps(shown, ensure_ascii=False)))
+    kept = interim(call, [Message(Role.ASSISTANT, tool_calls=(asks,), memo=json.dumps(question))])
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items()]
+    card = ICERC("", "\n".join(lines), "", RiskAssessment("medium", f"your answer is sent to {server}"))
+    asking = Pending(
+        inner(call, asks),
+        card,
+        "",
+        f"{server} wants to know it before it goes on",
+        title=visible(f"{server} asks: {question['message']}"),
+        arguments=shown,
+    )
+    return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=(asking,))
+
+
+def answer_to(question: Mapping[str, Any], said: str) -> dict[str, Any]:
+    """What is sent to the server, where the user `said` this, or approved without a word.
+
+    Raises: ValueError: the answer does not fit the form.
+    """
+    from jsonschema import Draft202012Validator
+
+    if "schema" not in question:
+        return {"action": "accept"}
+    fields, values = question["schema"]["properties"], dict(question["shown"]["answer"])
+    pairs = [_PAIR.fullmatch(part) for part in re.split(r"[;\n]", said)] if len(fields) > 1 else []
+    if said.startswith("{"):
+        given = json.loads(said)
+        values = given.get("answer", given)
+    elif said:
+        words = {found[1]: found[2] for found in pairs if found} or {next(iter(fields)): said}
+        for name, text in words.items():
+            is_text = fields.get(name, {}).get("type") == "string"
+            values[name] = text if is_text else {"yes": True, "no": False}.get(text.lower(), _read(text))
+    content = {name: value for name, value in values.items() if value is not None}
+    for fault in Draft202012Validator(question["schema"]).iter_errors(content):
+        raise ValueError(f"{'.'.join(map(str, fault.path)) or 'the answer'}: {fault.message}")
+    return {"action": "accept", "content": content}
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,156 @@
+"""What MCP servers ask users in the middle of a call: forms and pages as our questions, at each door, and refusals."""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import Api, http_api, said
+from tests.support.mcp_wire import listed, raw_server
+from tests.support.product import product
+
+SEATS = {"type": "integer", "title": "Seats", "minimum": 1, "maximum": 9}
+CABIN = {"type": "string", "oneOf": [{"const": "eco", "title": "Economy"}, {"const": "biz", "title": "Business"}]}
+WINDOW = {"type": "boolean", "default": False}
+BOOK = wants("book", flight="X1")
+READS = {"annotations": {"readOnlyHint": True}}
+
+
+def form(required: tuple[str, ...] = (), message: str = "How many seats?", **fields: Any) -> dict[str, Any]:
+    return {"message": message, "requestedSchema": {"type": "object", "properties": fields, "required": list(required)}}
+
+
+def fields(count: int) -> dict[str, Any]:
+    return {f"f{number}": {"type": "string"} for number in range(count)}
+
+
+def page(url: str) -> dict[str, Any]:
+    return {"mode": "url", "message": "Please pay.", "url": url}
+
+
+@asynccontextmanager
+async def booking(*asked: dict[str, Any], reads: bool = False) -> AsyncGenerator[tuple[str, list[dict[str, Any]]]]:
+    """A server with a tool that asks this, one after the other, before it books; and the calls that it gets."""
+    calls: list[dict[str, Any]] = []
+
+    def call(parameters: dict[str, Any]) -> dict[str, Any]:
+        calls.append(parameters)
+        step = int(parameters.get("requestState") or 0) + bool(parameters.get("inputResponses"))
+        if step < len(asked):
+            requests = {"q": {"method": "elicitation/create", "params": asked[step]}}
+            return {"resultType": "input_required", "inputRequests": requests, "requestState": str(step)}
+        answers = [item["q"] for item in (call.get("inputResponses") for call in calls) if item]
+        shown = ", ".join(f"{answer['action']} {answer.get('content')}" for answer in answers)
+        return {"content": [{"type": "text", "text": f"Booked: {shown}."}]}
+
+    more = READS if reads else {}
+    async with raw_server({"tools/list": listed("book", **more), "tools/call": call}) as url:
+        yield url, calls
+
+
+def servers(url: str) -> list[dict[str, str]]:
+    return [{"name": "tickets", "url": url}]
+
+
+def code_in(text: str) -> str:
+    return re.findall(r"\b(?:approve|answer) ([a-z]\d[a-z]\d)\b", text)[-1]
+
+
+def result_in(received: Any) -> str:
+    return str(received.messages[-1]["content"])
+
+
+@pytest.mark.usefixtures("chat")
+async def test_a_form_is_answered_in_words_in_dial_chat_after_the_call_was_approved_once(tmp_path: Path) -> None:
+    async with (
+        booking(form(("seats",), seats=SEATS), form(cabin=CABIN, window=WINDOW)) as (url, calls),
+        product(BOOK, says("Done."), tmp_path=tmp_path, mcp_servers=servers(url)) as p,
+    ):
+        asked = await p.reader.ask("Book")
+        first = await p.reader.press("Approve", asked)
+        wrong = await p.reader.ask(f"answer {code_in(first.content)}: many")
+        second = await p.reader.ask(f"answer {code_in(wrong.content)}: 3")
+        done = await p.reader.ask(f"answer {code_in(second.content)}: cabin = biz\nwindow: yes")
+    assert "tickets asks" in first.content
+    assert "How many seats?" in first.content
+    assert "answer" in first.content
+    assert "always" not in first.content.casefold()
+    assert "is not of type 'integer'" in wrong.content
+    assert done.content == "Done."
+    assert [call.get("arguments") for call in calls] == [{"flight": "X1"}] * 3
+    booked = "Booked: accept {'seats': 3}, accept {'cabin': 'biz', 'window': True}."
+    assert result_in(p.upstream.requests[-1]) == booked
+
+
+async def waiting(api: Api) -> dict[str, Any]:
+    [question] = (await api.get("/approvals")).json["approvals"]
+    return question
+
+
+async def test_a_form_is_answered_as_json_through_the_api_even_after_a_restart(tmp_path: Path) -> None:
+    async with booking(form(("seats",), seats=SEATS), reads=True) as (url, calls):
+        async with http_api(BOOK, tmp_path=tmp_path, mcp_servers=servers(url)) as api:
+            run = (await api.post("/runs", {"messages": [said("Book")]})).json
+            assert (await api.events(run["run_id"]))[-1]["status"] == "suspended"
+        async with http_api(says("Done."), tmp_path=tmp_path, mcp_servers=servers(url)) as api:
+            asked = await waiting(api)
+            given = {**asked["arguments"], "answer": {"seats": 2}}
+            answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "always", "arguments": given})
+            events = await api.events(answered.json["resumed"]["run_id"])
+            assert (await api.get("/grants")).json["grants"] == []  # nothing is answered beforehand
+            late = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "deny"})
+    assert "".join(event["text"] for event in events if event["type"] == "text") == "Done."
+    assert result_in(api.upstream.requests[-1]) == "Booked: accept {'seats': 2}."
+    assert (asked["card"]["command"].splitlines()[0], asked["tool"]) == ('tickets asks = "How many seats?"', "book")
+    assert (len(calls), late.status) == (2, 409)
+
+
+async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_user_only(tmp_path: Path) -> None:
+    async with booking(page("https://pay.example/7"), reads=True) as (url, calls):
+        script = (BOOK, says("Then not."), BOOK, says("Paid."))
+        async with http_api(*script, tmp_path=tmp_path, mcp_servers=servers(url)) as api:
+            for decision in ("deny", "approve"):
+                run = (await api.post("/runs", {"messages": [said("Book")]})).json
+                await api.events(run["run_id"])
+                asked = await waiting(api)
+                answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": decision})
+                await api.events(answered.json["resumed"]["run_id"])
+    results = [result_in(api.upstream.requests[place]) for place in (1, 3)]
+    assert (asked["arguments"]["host"], asked["arguments"]["page"]) == ("pay.example", "https://pay.example/7")
+    assert "the user denied it" in results[0]
+    assert results[1] == "Booked: accept None."
+    assert ["inputResponses" in call for call in calls] == [False, False, True]
+
+
+@pytest.mark.fault("mcp: a question with a form of 1,000 fields", case="many")
+@pytest.mark.fault("mcp: a question for a password, outside a page of the server's own", case="password")
+@pytest.mark.fault("mcp: a question with a page that is not one with https", case="page")
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (form(**fields(1_000)), "too long"),
+        (form(**fields(20)), "one to 10 fields"),
+        (form(nested={"type": "object"}), "one to 10 fields"),
+        (form(password={"type": "string"}), "passwords and secrets"),
+        (form(message="Your API key?", value={"type": "string"}), "passwords and secrets"),
+        (page("http://pay.example/7"), "https"),
+        (page("https://user@pay.example/7"), "https"),
+        (page("javascript:alert(1)"), "https"),
+    ],
+    ids=["many", "twenty", "nested", "password", "key", "page", "userinfo", "script"],
+)
+async def test_what_users_are_not_asked_is_declined_with_a_sentence(
+    asked: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    async with (
+        booking(asked, reads=True) as (url, _),
+        http_api(BOOK, says("Done."), tmp_path=tmp_path, mcp_servers=servers(url)) as api,
+    ):
+        await api.complete("Book")
+    result = result_in(api.upstream.requests[-1])
+    assert result.startswith("Booked: decline None.\n\n[The server asked the user for something, which was declined: ")
+    assert reason in result
