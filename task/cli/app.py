@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # the module and its application, a
     "python-interpreter": ("companions:interpreter", "Run the Python interpreter alone: sandboxed kernels, over MCP."),
     "ask": ("ask:app", "Ask one question: the answer goes to standard output, the steps to standard error."),
     "chat": ("chat:app", "Chat at the terminal: the agent with the files of the working directory."),
+    "acp": ("acp:app", "Serve an editor that speaks the Agent Client Protocol, on the standard streams."),
     "run": ("run:app", "Plan a coding task; with --apply, carry the plan out in a folder and verify it."),
     "tasks": ("tasks:app", "List and show coding tasks, resume one, take one back."),
     "runs": ("tasks:app", ""),  # the documented name of `tasks`

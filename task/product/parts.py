@@ -1,19 +1,21 @@
 """Make the parts of a product from the settings: tools, MCP servers, policy and context."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shutil import which
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
+from pydantic import ValidationError
 
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.core_client.files import DialFiles
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment
-from task.errors import DCMInitError, SettingsError
+from task.errors import DCMInitError, InvalidRequest, SettingsError
 from task.llm.base import ChatModel
 from task.llm.embeddings import core_embeddings, openai_embeddings
 from task.permissions.decisions import Effect
@@ -38,6 +40,7 @@ from task.tools.dial_files.tools import dial_file_tools
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.connection import LocalProgram
 from task.tools.mcp.hub import ServerSpec
+from task.tools.mcp.mcp_tool_model import fit
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.openapi.client import LARGEST_DOCUMENT, ApiClient
@@ -212,6 +215,30 @@ def _api(api: OpenApiSettings, settings: Settings) -> ServerSpec:
 
     spec = ApiSpec(**api.model_dump(exclude={"secret"}), secret=secret.strip())
     return ServerSpec(api.name, api.document, seconds=api.seconds, client=ApiClient(spec, download))
+
+
+def stranger(given: Mapping[str, Any], folder: Path) -> ServerSpec:
+    """A server that a client names for itself, with its `name`, `url` and `headers`, or `command`, `args` and `env`.
+
+    Its tools are never those that a rule is about, and none is known to only read. A program may read the folder, and
+    reaches nothing.
+
+    Raises:
+        InvalidRequest: there can be no such server.
+    """
+    label, called = fit(f"client_{given['name']}")[:32], f"client/{given['name']}"
+    if (command := given.get("command")) is None:
+        if urlsplit(given["url"]).scheme not in ("http", "https"):  # others are toolsets, with the caller's own key
+            raise InvalidRequest(f"The MCP server {label} needs an address that begins with https:// or http://.")
+        headers = {item["name"]: item["value"] for item in given["headers"]}
+        return ServerSpec(label, given["url"], headers=headers, called=called)
+    environment = {item["name"]: item["value"] for item in given["env"]}
+    program = {"command": command, "args": given["args"], "env": environment, "read": [folder]}
+    try:
+        server = McpServerSettings.model_validate({"name": label, **program})
+    except ValidationError as error:
+        raise InvalidRequest(f"The MCP server {label} cannot be started: {error.errors()[0]['msg']}.") from error
+    return ServerSpec(label, f"program:{label}", program=_program(command, server), called=called)
 
 
 def _program(command: str, server: McpServerSettings) -> LocalProgram:

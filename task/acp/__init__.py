@@ -1,0 +1,1 @@
+"""The editor door: the Agent Client Protocol on the standard streams."""

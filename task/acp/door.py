@@ -1,0 +1,222 @@
+"""The agent that an editor talks to: its sessions, each in a folder, and what the protocol asks of them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import acp
+from acp import RequestError, schema
+from acp.agent.router import build_agent_router
+from acp.connection import Connection
+from pydantic import ValidationError
+
+from task.acp.session import FOLDER, Editor, EditorSession, Place
+from task.acp.transport import StdioTransport
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
+from task.errors import AgentError, Conflict, InvalidRequest, NotFound
+from task.llm.base import Usage
+from task.permissions.decisions import PermissionMode
+from task.product.attaching import AttachedFile, attach, message_with
+from task.product.parts import stranger
+from task.product.profile import EDITOR, Services
+from task.runs.request import RunCaller, RunOptions
+from task.runs.table import last_run
+from task.store.records import iso
+from task.store.store import Store
+
+OWNER = "local"  # as the console calls whoever uses this machine
+CAN = {
+    "loadSession": True,
+    "promptCapabilities": {"image": True, "embeddedContext": True},
+    "mcpCapabilities": {"http": True},
+    "sessionCapabilities": {"list": {}},
+}
+MODES = {"default": "Ask when risky", "ask": "Ask always", "read_only": "Read only"}
+UNDO = {"name": "undo", "description": "Take back what the last prompt changed in the folder."}
+BUSY = "This session is answering already. Wait for the answer, or cancel it."
+
+
+async def serve(services: Services, place: Place, version: str, given: int, taken: int) -> None:
+    """Answer the editor on these descriptors until it is gone; `place` is the product in a folder."""
+    transport = await StdioTransport.open(given, taken)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, transport.end)
+    door = Door(services, place, version)
+    router = build_agent_router(door)  # type: ignore[arg-type]
+
+    async def handle(method: str, params: Any, is_notification: bool) -> Any:
+        try:
+            return await router(method, params, is_notification)
+        except ValidationError as error:
+            raise RequestError(-32602, str(error.errors(include_input=False)[:3])) from error
+        except AgentError as error:
+            raise RequestError(-32002 if isinstance(error, NotFound) else -32602, str(error)) from error
+
+    connection = Connection(handle, transport, listening=False)
+    door.editor = Editor(transport, connection)
+    try:
+        await connection.main_loop()
+    finally:
+        await connection.close()
+        for session_id in list(door.sessions):
+            with suppress(AgentError):  # the store is gone, or another door has deleted the session
+                await door.close_session(session_id)
+
+
+@dataclass(eq=False)
+class Door:
+    """The protocol's methods, by the SDK's names."""
+
+    services: Services
+    place: Place
+    version: str
+    editor: Editor = field(init=False)
+    sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
+
+    async def initialize(self, client_capabilities: Any = None, **_: Any) -> Any:
+        if client_capabilities is not None and (files := client_capabilities.fs) is not None:
+            self.editor.reads, self.editor.writes = bool(files.read_text_file), bool(files.write_text_file)
+        info = {"name": "dial-agent", "title": "DIAL agent", "version": self.version}
+        return {"protocolVersion": acp.PROTOCOL_VERSION, "agentCapabilities": CAN, "agentInfo": info}
+
+    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Any:
+        folder, store = _existing(cwd), await self.services.store.get()
+        made = await store.sessions.start(OWNER, origin="console")
+        return {"sessionId": made.session_id, **self._open(made.session_id, folder, store, mcp_servers or ())}
+
+    async def load_session(self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Any:
+        folder, store = _existing(cwd), await self.services.store.get()
+        await store.processes.interrupt_orphans()
+        stored = await store.sessions.get(OWNER, session_id)
+        if (other := await _folder_of(store, session_id)) not in (None, str(folder)):
+            raise InvalidRequest(f"This session works in {other}; open it there.")
+        await self.close_session(session_id)
+        modes = self._open(session_id, folder, store, mcp_servers or ())
+        _replay(session := self.sessions[session_id], stored.messages)
+        run = await last_run(store, OWNER, session_id)
+        if run is not None and run.status == "suspended":
+            async for event in store.runs.events_after(OWNER, run.run_id):
+                if event.type == "approval":
+                    session.update(acp.update_agent_message_text(event.data["text"]))
+        return modes
+
+    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> Any:
+        store, found = await self.services.store.get(), list[dict[str, Any]]()
+        page = await store.sessions.list(OWNER, cursor=cursor)
+        for item in page.items:
+            folder = await _folder_of(store, item.session_id) or cwd
+            if item.length and folder is not None and cwd in (None, folder):
+                about = {"title": item.title, "updatedAt": iso(item.updated_at)}
+                found.append({"sessionId": item.session_id, "cwd": folder, **about})
+        return {"sessions": found, "nextCursor": page.cursor}
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
+        if mode_id not in MODES:
+            raise InvalidRequest(f"There is no mode {mode_id!r}. Modes: {', '.join(MODES)}.")
+        self._session(session_id).mode = PermissionMode(mode_id)
+
+    async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> Any:
+        session = self._session(session_id)
+        if session.busy:
+            raise Conflict(BUSY)
+        session.busy, session.cancelled, session.run_id = True, False, ""
+        try:
+            message = await _message(session, prompt)
+            if (words := message.text().split()) and words[0] == "/undo":
+                done = await session.changes.undo(force="--force" in words)
+                session.update(acp.update_agent_message_text(done))
+                return {"stopReason": "end_turn"}
+            return await session.prompt(message)
+        finally:
+            session.busy = False
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        if session_id in self.sessions:
+            await self.sessions[session_id].cancel()
+
+    async def close_session(self, session_id: str, **_: Any) -> None:
+        if (session := self.sessions.pop(session_id, None)) is not None:
+            await session.cancel()
+            await session.close()
+            store = await self.services.store.get()
+            if not (await store.sessions.get(OWNER, session_id)).length:
+                await store.sessions.delete(OWNER, session_id)  # nothing was said in it
+
+    def _session(self, session_id: str) -> EditorSession:
+        if session_id not in self.sessions:
+            raise NotFound("There is no such session here. Load it first.")
+        return self.sessions[session_id]
+
+    def _open(self, session_id: str, folder: Path, store: Store, servers: Sequence[Any]) -> dict[str, Any]:
+        known = [item for item in servers if isinstance(item, schema.HttpMcpServer | schema.McpServerStdio)]
+        specs = [stranger(item.model_dump(), folder) for item in known]
+        caller = RunCaller(OWNER, self.services.core_key)
+        session = EditorSession(session_id, self.editor, caller, store, folder, self.place, specs)
+        self.sessions[session_id] = session
+        commands: Any = {"session_update": "available_commands_update", "available_commands": [UNDO]}
+        # Once the editor knows the session: the answer is written in this step of the event loop.
+        asyncio.get_running_loop().call_soon(session.update, schema.AvailableCommandsUpdate(**commands))
+        modes = [{"id": mode, "name": name} for mode, name in MODES.items()]
+        return {"modes": {"currentModeId": str(session.mode), "availableModes": modes}}
+
+
+def _existing(cwd: str) -> Path:
+    folder = Path(cwd)
+    if "\0" in cwd or not folder.is_absolute() or not folder.is_dir():
+        raise InvalidRequest("cwd is not the absolute path of a folder.")
+    return folder.resolve()
+
+
+async def _folder_of(store: Store, session_id: str) -> str | None:
+    """The folder of the editor's last run in the session; None: it may continue in any."""
+    run, options = await last_run(store, OWNER, session_id), RunOptions("", "")
+    with suppress(NotFound):
+        options = await RunOptions.of_run(store, OWNER, run.run_id) if run is not None else options
+    return options.metadata.get(FOLDER) if options.door == EDITOR else None
+
+
+def _replay(session: EditorSession, messages: Sequence[Message]) -> None:
+    for message in messages:
+        if message.role is Role.TOOL:
+            session.calls.call_ended(ToolCall(message.tool_call_id or "", FunctionCall("", "")), message, 0.0)
+        elif message.text():
+            shown = acp.update_user_message_text if message.role is Role.USER else acp.update_agent_message_text
+            session.update(shown(message.text()))
+        session.calls.model_answered(message, Usage(), 0.0)
+        session.calls.announce()
+
+
+def _within(uri: str, folder: Path) -> Path | None:
+    path = Path(os.path.realpath(unquote(urlsplit(uri).path)))
+    return path if uri.startswith("file:///") and path.is_relative_to(folder) else None
+
+
+async def _message(session: EditorSession, blocks: Sequence[Any]) -> Message:
+    """The user's message: files of the folder by their paths, or attached where no tool reads them there."""
+    product, texts, files, outside = session.product, list[str](), list[AttachedFile](), False
+    folder = product.tools.folder
+    for block in blocks:
+        match block:
+            case schema.TextContentBlock():
+                texts.append(block.text)
+            case schema.ImageContentBlock():
+                picture = Attachment(block.mime_type, "picture", data=block.data)
+                files.append(AttachedFile(folder, "picture", picture))
+            case schema.ResourceContentBlock():
+                path = _within(block.uri, folder)
+                if path is not None and product.tools.commands is None:
+                    files.append(await attach(product, session.caller.of_tools(), path))
+                else:
+                    texts.append(f"@{block.uri if path is None else path.relative_to(folder)}")
+            case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as text):
+                outside = True
+                texts.append(f"{text.uri}:\n\n{text.text}")
+            case _:
+                raise InvalidRequest("This agent takes texts, pictures, files and texts of files.")
+    return replace(message_with("\n\n".join(texts), files), unsourced=outside)

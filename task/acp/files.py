@@ -1,0 +1,60 @@
+"""The workspace of a session: texts as the editor has them."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from task.errors import ToolError
+from task.tools.workspace.changes import Changes
+from task.tools.workspace.root import Workspace, replaceable
+
+Ask = Callable[..., dict[str, Any] | None]
+
+
+class EditorWorkspace(Workspace):
+    """A workspace whose texts come from the editor, where it `reads` them, and are written by it, where it `writes`.
+
+    Paths are checked as in any other. `ask` sends the editor a request, from a thread; None: it was not done.
+    `written` are the text before and after, by the files, until the editor is shown them.
+    """
+
+    def __init__(self, path: Path, *, ask: Ask, reads: bool, writes: bool, changes: Changes, **given: Any) -> None:
+        super().__init__(path, **given)
+        self._ask, self._reads, self._writes, self.changes = ask, reads, writes, changes
+        self.written = dict[str, tuple[str | None, str]]()
+
+    def read(self, path: str) -> bytes:
+        missing, saved = None, b""
+        try:
+            saved = super().read(path)
+            saved.decode()
+        except UnicodeDecodeError:
+            return saved
+        except FileNotFoundError as error:
+            missing = error  # until it is saved
+        place = str(self.path / self.normalised(path))
+        found = self._ask("fs/read_text_file", path=place) if self._reads else None
+        if found is None and missing is not None:
+            raise missing
+        content = saved if found is None else str(found.get("content")).encode(errors="replace")
+        if len(content) > self.limits.read_bytes:
+            raise ToolError(f"too large ({len(content):,} bytes, at most {self.limits.read_bytes:,})")
+        return content
+
+    def write(self, path: str, content: bytes) -> None:
+        before = self.before(path)
+        with self.writable(path, len(content)) as (relative, folder, name):
+            place, after = str(self.path / relative), content.decode()
+            replaceable(folder, name)
+            if not self._writes:
+                super().write(path, content)
+            elif self._ask("fs/write_text_file", path=place, content=after) is None:
+                raise ToolError("the editor did not write it; read the file before you try again")
+        self.written[place] = (before, after)
+
+    def before(self, path: str) -> str | None:
+        """The text that is there now; None: there is none."""
+        with suppress(OSError, ToolError):
+            return self.read(path).decode(errors="replace")
+        return None

@@ -1,0 +1,239 @@
+"""One session of an editor: its prompts as runs, its questions as permission requests."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import acp
+from acp import RequestError, schema
+from acp.connection import Connection
+from acp.utils import serialize_params
+
+from task.acp.calls import Calls
+from task.acp.files import EditorWorkspace
+from task.acp.transport import StdioTransport
+from task.conversation.inputs import Answer
+from task.conversation.messages import Message
+from task.errors import Conflict
+from task.permissions.decisions import PermissionMode
+from task.permissions.icerc import visible
+from task.product.framework import ConsoleProduct
+from task.product.profile import EDITOR
+from task.runs.request import RunCaller, RunOptions
+from task.runs.runner import Runner
+from task.runs.table import Preparing
+from task.store.records import Approval, Event, new_id
+from task.store.store import Store
+from task.tools.base import BaseTool
+from task.tools.mcp.hub import MCPHub, ServerSpec
+from task.tools.models import Caller
+from task.tools.workspace.changes import Changes
+
+FOLDER = "folder"  # in the metadata of runs: where the tools of a session work
+EDITOR_SECONDS, POLL_SECONDS = 10.0, 0.5  # for a text; between two looks at a question that another door may answer
+NEVER = "the user rejects such calls in this session"
+OPTIONS = {
+    "allow_once": "Allow",
+    "allow_always": "Always allow",
+    "reject_once": "Reject",
+    "reject_always": "Always reject",
+}
+STOPS = {"length": "max_tokens", "content_filter": "refusal", "limited": "max_turn_requests", "cancelled": "cancelled"}
+UNDONE = (RequestError, ValueError, OSError, asyncio.CancelledError, CancelledError)  # refused, late, rubbish, or gone
+Place = Callable[[Path, Callable[..., EditorWorkspace]], ConsoleProduct]
+
+
+@dataclass(eq=False)
+class Editor:
+    """What the sessions share: the way to the editor, and whether it reads and writes files."""
+
+    transport: StdioTransport
+    connection: Connection
+    reads: bool = False
+    writes: bool = False
+
+
+class EditorSession:
+    """A conversation in a folder. One prompt is answered at a time, while `busy`.
+
+    `servers` are those that the editor names: their programs start after a question. `cancelled` is about the prompt in
+    progress.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        editor: Editor,
+        caller: RunCaller,
+        store: Store,
+        folder: Path,
+        place: Place,
+        servers: Sequence[ServerSpec],
+    ) -> None:
+        self.session_id, self.mode, self.run_id = session_id, PermissionMode.DEFAULT, ""
+        self.caller, self.busy, self.cancelled = caller, False, False
+        self._editor, self._store, self._servers, self._question = editor, store, servers, ""
+        self._loop, self._cost = asyncio.get_running_loop(), 0.0
+        self._hub: MCPHub | None = None
+        self._asking: asyncio.Task[Any] | None = None
+        self._rejected = set[tuple[str, str]]()
+        self.changes = Changes(folder, store.database.place)
+        can = {"reads": editor.reads, "writes": editor.writes}
+        product = place(folder, partial(EditorWorkspace, ask=self._ask, changes=self.changes, **can))
+        self.changes.data_dir, self._folder = product.settings.data_dir, product.tools
+        self.product = replace(product, profile=replace(product.profile, workspace_tools=self._tools))
+        workspace = next((item for item in product.tools.workspaces if isinstance(item, EditorWorkspace)), None)
+        self.calls = Calls({tool.name: tool for tool in product.tools.tools}, workspace, self.update)
+        self._runner = Runner(product.services, self.product.profile, observed=self.calls.before)
+        self._preparing = Preparing(product.services, self.product.profile)
+
+    def update(self, update: Any) -> None:
+        """Send the editor an update of the session."""
+        params = serialize_params(schema.SessionNotification(session_id=self.session_id, update=update))
+        self._editor.transport.put({"jsonrpc": "2.0", "method": "session/update", "params": params})
+
+    async def prompt(self, message: Message) -> dict[str, Any]:
+        """Answer the user's message: why that ended, and the tokens it took."""
+        used, ended = {"total": 0, "prompt": 0, "completion": 0}, dict[str, Any]()
+        metadata = {FOLDER: str(self._folder.folder)}
+        options = RunOptions(EDITOR, self.product.profile.model, mode=self.mode, metadata=metadata)
+        try:
+            await self._start_programs()
+            request = await self._preparing.in_session(self.caller, [message], options, self.session_id)
+            while request is not None and not self.cancelled:
+                run = await self._runner.start(request)
+                self.run_id = self.changes.run_id = run.run_id
+                if self.cancelled:  # while it was being started
+                    await self.cancel()
+                async for event in self._runner.events(self.caller.owner, run.run_id):
+                    self._show(event, used)
+                    ended |= event.data if event.type in ("error", "finished") else {}
+                    await self._editor.transport.drain()
+                if ended.get("status") != "suspended" or not await self._decided():
+                    break
+                request = await self._preparing.resumed(self.caller, run.run_id)
+        finally:
+            self.calls.close()
+            await asyncio.shield(self.changes.end())
+        status = "cancelled" if self.cancelled else ended.get("status")
+        if status in ("failed", "interrupted", None):
+            raise RequestError(-32603, ended.get("error", {}).get("message", "The answer was interrupted."))
+        if status == "suspended":
+            self.update(acp.update_agent_message_text(self._question))  # words can answer it, here and elsewhere
+        await self._report()
+        counts = {f"{name}Tokens": used[key] for name, key in zip(("total", "input", "output"), used, strict=True)}
+        return {"stopReason": STOPS.get(status) or STOPS.get(ended["finish_reason"], "end_turn"), "usage": counts}
+
+    async def cancel(self) -> None:
+        """End the prompt in progress, if there is one: its run is stopped, its questions stay open."""
+        self.cancelled = True
+        if self._asking is not None:
+            self._asking.cancel()
+        if self.run_id:
+            await self._runner.stop(self.caller.owner, self.run_id)
+
+    async def close(self) -> None:
+        """End what runs, and what was opened; the conversation stays."""
+        await self._runner.close()
+        if self._hub is not None:
+            await self._hub.close()
+        await self._folder.close()
+        await asyncio.to_thread(self.changes.close)
+
+    def _ask(self, method: str, **params: Any) -> dict[str, Any] | None:
+        asked = self._editor.connection.send_request(method, {"sessionId": self.session_id, **params})
+        waiting = asyncio.run_coroutine_threadsafe(asyncio.wait_for(asked, EDITOR_SECONDS), self._loop)
+        with suppress(*UNDONE):
+            found = waiting.result()
+            return found if isinstance(found, dict) else {}
+        return None
+
+    async def _tools(self, caller: Caller) -> list[BaseTool]:
+        own = await self._folder.of(caller)
+        found = await self._hub.discover(caller, [tool.name for tool in own]) if self._hub is not None else None
+        return [*own, *(found.tools if found is not None else ())]
+
+    async def _start_programs(self) -> None:
+        allowed = list[ServerSpec]()
+        for spec in self._servers if self._hub is None else ():
+            if spec.program is not None:
+                title = visible(f"Start the MCP server {spec.called} in the sandbox: {' '.join(spec.program.argv)}")
+                call = schema.ToolCallUpdate(tool_call_id=new_id("call"), title=title, kind="execute", status="pending")
+                if await self._permission(call, ("allow_once", "reject_once")) != "allow_once":
+                    continue
+            allowed.append(spec)
+        if not self.cancelled:
+            self._hub = self._hub or MCPHub(allowed, self.product.services.files)
+
+    def _show(self, event: Event, used: dict[str, int]) -> None:
+        data: Any = event.data
+        match event.type:
+            case "text":
+                self.update(acp.update_agent_message_text(data["text"]))
+            case "reasoning":
+                self.update(acp.update_agent_thought_text(data["text"]))
+            case "attachment" if data["stage"] is None:
+                item = data["attachment"]
+                if uri := item.get("reference_url") or item.get("url"):
+                    link = acp.resource_link_block(item.get("title") or uri, uri, mime_type=item.get("type"))
+                    self.update(acp.update_agent_message(link))
+            case "usage":
+                used |= {name: count + data[f"{name}_tokens"] for name, count in used.items()}
+                self._cost += data["cost"] or 0.0
+            case _:
+                self._question = data["text"] if event.type == "approval" else self._question
+                self.calls.announce()
+
+    async def _decided(self) -> bool:
+        """Ask about the open calls of the run; False where the prompt was cancelled."""
+        for item in await self._store.approvals.list(self.caller.owner, run_id=self.run_id):
+            kind = (item.tool, item.card["grant_description"])
+            chosen = "reject_always" if kind in self._rejected else await self._asked(item)
+            if chosen == "reject_always":
+                self._rejected.add(kind)
+            if chosen and not self.cancelled:
+                reason = NEVER if chosen == "reject_always" else ""
+                answer = Answer(chosen.startswith("allow"), reason, always=chosen == "allow_always")
+                with suppress(Conflict):  # another door was faster, or it has expired
+                    await self._preparing.answer(self.caller, item.approval_id, answer)
+        return not self.cancelled
+
+    async def _asked(self, item: Approval) -> str:
+        wider, remembers = item.card["grant_description"], self.product.settings.teps.remember_confirmations
+        offered = [name for name in OPTIONS if "always" not in name or (wider and (remembers or "reject" in name))]
+        return await self._permission(await self.calls.asked(item), offered, item.approval_id)
+
+    async def _permission(self, call: schema.ToolCallUpdate, offered: Sequence[str], approval_id: str = "") -> str:
+        """What the user chose of what is offered; empty: nothing, or another door has answered."""
+        options: list[Any] = [{"option_id": name, "name": OPTIONS[name], "kind": name} for name in offered]
+        asked = schema.RequestPermissionRequest(session_id=self.session_id, tool_call=call, options=options)
+        sent = self._editor.connection.send_request("session/request_permission", serialize_params(asked))
+        self._asking = asking = asyncio.create_task(sent)
+        try:
+            while not asking.done() and not self.cancelled:
+                await asyncio.wait({asking}, timeout=POLL_SECONDS)
+                if approval_id:
+                    found = await self._store.approvals.get(self.caller.owner, approval_id)
+                    if found.status != "waiting":
+                        return ""
+            with suppress(*UNDONE, asyncio.InvalidStateError):
+                outcome = schema.RequestPermissionResponse.model_validate(asking.result()).outcome
+                chosen = outcome.option_id if isinstance(outcome, schema.AllowedOutcome) else ""
+                return chosen if chosen in offered and not self.cancelled else ""
+            return ""
+        finally:
+            asking.cancel()
+            self._asking = None
+
+    async def _report(self) -> None:
+        facts, model = self.product.profile.backend.facts, self.product.profile.model
+        size = await facts.request_tokens(model, self.caller.core_key) if facts is not None else None
+        if size is not None:
+            cost = schema.Cost(amount=self._cost, currency="USD") if self._cost else None
+            used = self.calls.used
+            self.update(schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=cost))

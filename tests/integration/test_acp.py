@@ -1,0 +1,357 @@
+"""An editor and its agent: the SDK's own client talks to `dial-agent acp` over pipes, in scripted sessions."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import acp
+import pytest
+import pytest_asyncio
+from acp import schema
+
+from task.llm.scripted import Reply, says, wants
+from tests.support.acp_editor import LATER, SECONDS, Answer, Editor, EditorSession, editor, openai
+from tests.support.stores import opened
+from tests.support.upstream import Upstream, cut_arguments, hanging, http_error, openai_upstream
+
+SAVED = {"a.txt": "one\ntwo\n", "data.bin": "\0", ".git/config": "[core]\n", "src/b.py": "x = 1\n"}
+
+
+def reads(path: str) -> Reply:
+    return wants("file_read", file_path=path)
+
+
+def writes(path: str, content: str = "new\n") -> Reply:
+    return wants("file_write", file_path=path, content=content)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the model replies to a prompt, what the user answers to permission requests, and what the editor shows:
+    calls as `title: status`, the paths of `asked` calls, diffs; `files` are what is in the folder afterwards."""
+
+    replies: Sequence[Reply]
+    answers: tuple[str | None, ...] = ()
+    calls: tuple[str, ...] = ()
+    asked: int = 0
+    diffs: tuple[tuple[str, str | None, str], ...] = ()
+    results: tuple[str, ...] = ()
+    files: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    text: str = "Done."
+    mode: str = ""
+    user: str = "Do it."
+
+
+DONE = says("Done.")
+NEW = {"n.txt": "new\n"}
+SESSIONS: dict[str, tuple[Prompt, ...]] = {
+    "a plain answer": (Prompt([says("Do", "ne.")]),),
+    "a saved file": (Prompt([reads("src/b.py"), DONE], calls=("fs_read: src/b.py: completed",), results=("x = 1",)),),
+    "text between calls": (
+        Prompt([says("First. ") & reads("a.txt"), says("Then. ") & reads("src/b.py"), DONE],
+               text="First. \n\nThen. \n\nDone.", calls=("fs_read: a.txt: completed", "fs_read: src/b.py: completed")),
+    ),
+    "a buffer that is not saved": (Prompt([reads("a.txt"), DONE], results=("unsaved",), user="buffer a.txt"),),
+    "a file that was never saved": (Prompt([reads("never.txt"), DONE], results=("unsaved",), user="buffer never.txt"),),
+    "a file that is not text": (Prompt([reads("data.bin"), DONE], results=("(not text)",)),),
+    "a file that is not there": (Prompt([reads("no.txt"), DONE], calls=("fs_read: no.txt: failed",)),),
+    "a new file, allowed": (
+        Prompt([writes("n.txt"), DONE], ("allow_once",), ("fs_write: n.txt: completed",), 1,
+               (("n.txt", None, "new\n"),), files=NEW),
+    ),
+    "a file over another": (
+        Prompt([writes("a.txt"), DONE], ("allow_once",), ("fs_write: a.txt: completed",), 1,
+               (("a.txt", "one\ntwo\n", "new\n"),), files={"a.txt": "new\n"}),
+    ),
+    "a new file, rejected": (
+        Prompt([writes("n.txt"), DONE], ("reject_once",), ("fs_write: n.txt: failed",), 1, files={"n.txt": None}),
+    ),
+    "always allowed": (
+        Prompt([writes("n.txt"), DONE], ("allow_always",), ("fs_write: n.txt: completed",), 1, files=NEW),
+        Prompt([writes("m.txt"), DONE], (), ("fs_write: m.txt: completed",), 0, files={"m.txt": "new\n"}),
+    ),
+    "always rejected": (
+        Prompt([writes("n.txt"), DONE], ("reject_always",), ("fs_write: n.txt: failed",), 1, files={"n.txt": None}),
+        Prompt([writes("m.txt"), DONE], (), ("fs_write: m.txt: failed",), 0, files={"m.txt": None}),
+    ),
+    "an edit of a buffer": (
+        Prompt([wants("fs_edit", path="a.txt", old_text="unsaved", new_text="edited"), DONE], ("allow_once",),
+               ("fs_edit: a.txt: completed",), 1, (("a.txt", "unsaved\n", "edited\n"),), files={"a.txt": "edited\n"},
+               user="buffer a.txt"),
+    ),
+    "of two calls one": (
+        Prompt([writes("n.txt") & writes("m.txt"), DONE], ("allow_once", "reject_once"),
+               ("fs_write: n.txt: completed", "fs_write: m.txt: failed"), 2, files=NEW | {"m.txt": None}),
+    ),
+    "a command, allowed": (
+        Prompt([wants("bash", command="echo $((20 + 1)) > n.txt; cat n.txt"), DONE], ("allow_once",),
+               ("shell_run: echo $((20 + 1)) > n.txt; cat n.txt: completed",), 1, results=("21",),
+               files={"n.txt": "21\n"}),
+    ),
+    "a command, rejected": (
+        Prompt([wants("bash", command="touch n.txt"), DONE], ("reject_once",), ("shell_run: touch n.txt: failed",), 1,
+               files={"n.txt": None}),
+    ),
+    "a search sees what is saved": (
+        Prompt([wants("fs_search", pattern="unsaved"), DONE], results=("[0 lines]",), user="buffer a.txt"),
+    ),
+    "a change taken back": (
+        Prompt([writes("n.txt") & writes("a.txt"), DONE], ("allow_once", "allow_once"), asked=2, files=NEW),
+        Prompt([], user="/undo", text="Taken back: a.txt, n.txt.", files={"n.txt": None, "a.txt": "one\ntwo\n"}),
+    ),
+    "a command taken back": (
+        Prompt([wants("bash", command="rm -r src a.txt"), DONE], ("allow_once",), asked=1, files={"src/b.py": None}),
+        Prompt([], user="/undo", text="Taken back: a.txt, src, src/b.py.",
+               files={"a.txt": "one\ntwo\n", "src/b.py": "x = 1\n"}),
+    ),
+    "only reading": (
+        Prompt([writes("n.txt"), DONE], (), ("fs_write: n.txt: failed",), 0, files={"n.txt": None}, mode="read_only"),
+        Prompt([writes("n.txt"), DONE], ("allow_once",), ("fs_write: n.txt: completed",), 1, files=NEW, mode="default"),
+    ),
+    "a question left open, answered in words": (
+        Prompt([writes("n.txt")], (None,), ("fs_write: n.txt: failed",), 1, files={"n.txt": None}, text="…"),
+        Prompt([DONE], user="approve", files=NEW),
+    ),
+    "a tool that does not exist": (Prompt([wants("no_tool"), DONE], calls=("no_tool: failed",)),),
+    "a calculation": (
+        Prompt([wants("calculator", expression="25*47"), DONE], calls=("calculator: 25*47: completed",),
+               results=("1175",)),
+    ),
+}  # fmt: skip
+OUTSIDE: dict[str, Prompt] = {
+    "reading outside": Prompt([reads("../secret"), DONE], calls=("fs_read: ../secret: failed",)),
+    "writing outside": Prompt([writes("/tmp/acp-outside"), DONE], calls=("fs_write: /tmp/acp-outside: failed",)),
+    "a link that leads out": Prompt([reads("link/secret"), DONE], calls=("fs_read: link/secret: failed",)),
+    "git's own files": Prompt(
+        [writes(".git/config"), DONE], calls=("fs_write: .git/config: failed",), files={".git/config": "[core]\n"}
+    ),
+}
+
+
+@dataclass
+class Desk:
+    """The editor in front of a model that replies as each prompt says."""
+
+    at: Editor
+    upstream: Upstream
+    script: list[Any]
+
+    async def plays(self, session: EditorSession, folder: Path, prompt: Prompt) -> Answer:
+        self.script[:] = prompt.replies
+        words = prompt.user.split()
+        if words[0] == "buffer":
+            self.at.client.buffers[str(folder / words[1])] = "unsaved\n"
+        if prompt.mode:
+            await session.connection.set_session_mode(session_id=session.session_id, mode_id=prompt.mode)
+        answer = await session.say(prompt.user, *prompt.answers)
+        assert answer.stop == "end_turn"
+        assert answer.text == prompt.text or prompt.text == "…"
+        if prompt.calls:
+            assert tuple(f"{title}: {status}" for title, status in answer.titles) == prompt.calls
+        assert len(answer.asked) == prompt.asked
+        assert prompt.diffs == () or tuple(answer.diffs()) == prompt.diffs
+        shown = "\n".join(item.content.text for call in answer.calls.values() for item in texts(call))
+        assert all(text in shown for text in prompt.results)
+        for name, content in prompt.files.items():
+            found = folder / name
+            assert (found.read_text() if found.exists() else None) == content
+        return answer
+
+
+def texts(call: Mapping[str, Any]) -> list[Any]:
+    return [item for item in call.get("content") or () if item.type == "content"]
+
+
+def project(folder: Path) -> Path:
+    """A folder with some files, beside a secret to which a link in it leads."""
+    work = folder / "work"
+    for name, content in SAVED.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_bytes(b"\xff\xfe" if name.endswith(".bin") else content.encode())
+    (folder / "secret").write_text("SECRET")
+    (work / "link").symlink_to(folder)
+    return work
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
+    script: list[Any] = []
+
+    def reply(received: Any) -> Any:
+        item = script.pop(0)
+        return item(received) if callable(item) else item
+
+    home = tmp_path_factory.mktemp("home")
+    async with openai_upstream(then=reply) as upstream, editor(home, **openai(upstream.url)) as at:
+        yield Desk(at, upstream, script)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", SESSIONS)
+async def test_a_scripted_session_shows_in_the_editor_what_was_done(desk: Desk, name: str, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    for prompt in SESSIONS[name]:
+        await desk.plays(session, folder, prompt)
+
+
+@pytest.mark.fault("ACP: a path outside the folder, a link out of it, git's own files")
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", OUTSIDE)
+async def test_a_path_that_is_not_the_folders_is_refused(desk: Desk, name: str, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    answer = await desk.plays(await desk.at.open(folder), folder, OUTSIDE[name])
+    assert "SECRET" not in str(answer.calls)
+    assert not Path("/tmp/acp-outside").exists()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_permission_request_shows_the_change_its_risk_and_what_always_would_cover(
+    desk: Desk, tmp_path: Path
+) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [wants("file_write", file_path="a.txt", content="new\n", intent="Because you asked"), DONE]
+    asked = (await session.say("Do it.", "allow_once")).asked[0]
+    diff, card = list(asked.tool_call.content or ())
+    assert isinstance(diff, schema.FileEditToolCallContent)
+    assert (diff.path, diff.old_text, diff.new_text) == (str(folder / "a.txt"), "one\ntwo\n", "new\n")
+    shown = card.content.text if isinstance(card, schema.ContentToolCallContent) else None  # type: ignore[union-attr]
+    assert all(part in str(shown) for part in ("Why: Because you asked", "Risk: ", "Always would cover ", "Code: "))
+    assert [option.kind for option in asked.options] == ["allow_once", "allow_always", "reject_once", "reject_always"]
+    assert (asked.tool_call.kind, [place.path for place in asked.tool_call.locations or ()]) == (
+        "edit",
+        [str(folder / "a.txt")],
+    )
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_files_texts_and_pictures_go_with_a_prompt(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [DONE]
+    outside = (tmp_path / "secret").as_uri()
+    await session.say(
+        [
+            acp.text_block("Compare."),
+            acp.resource_link_block("b.py", (folder / "src" / "b.py").as_uri()),
+            acp.resource_link_block("secret", outside),
+            acp.resource_block(acp.embedded_text_resource("file:///elsewhere/c.py", "y = 2")),
+            acp.image_block("iVBORw0KGgo=", "image/png"),
+        ]
+    )
+    content = desk.upstream.requests[-1].messages[-1]["content"]
+    text = content if isinstance(content, str) else str(content)
+    assert all(part in text for part in ("Compare.", "@src/b.py", f"@{outside}", "y = 2"))
+    assert "SECRET" not in text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_usage_and_the_reason_of_the_end_are_told(desk: Desk, tmp_path: Path) -> None:
+    session = await desk.at.open(project(tmp_path))
+    desk.script[:] = [DONE]
+    answer = await session.say("Do it.")
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens > 0
+    desk.script[:] = [cut_arguments("calculator", '{"expr'), wants("calculator", expression="1"), *[DONE] * 2]
+    assert (await session.say("Again.")).stop == "end_turn"
+
+
+@pytest.mark.fault("ACP: a model that fails")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_failure_is_an_error_with_a_sentence_and_the_session_goes_on(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [http_error(400, "no such model")]
+    with pytest.raises(acp.RequestError, match="did not accept the conversation"):
+        await session.say("Do it.")
+    await desk.plays(session, folder, Prompt([DONE]))
+
+
+@pytest.mark.fault("ACP: two prompts at once, a prompt that is cancelled twice, a cancel without a prompt")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_one_prompt_at_a_time_which_can_be_cancelled(desk: Desk, tmp_path: Path) -> None:
+    session = await desk.at.open(project(tmp_path))
+    desk.script[:] = [hanging(says("One ", "two"), chunks=2), says("Three.")]
+    await session.cancel()
+    first = asyncio.create_task(session.say("Go."))
+    await session.until(lambda shown: shown.text == "One ")
+    with pytest.raises(acp.RequestError, match="answering already"):
+        await session.connection.prompt(session_id=session.session_id, prompt=[acp.text_block("And this.")])
+    await session.cancel()
+    await session.cancel()
+    assert (await first).stop == "cancelled"
+    assert (await session.say("Go on.")).text == "Three."
+    sent = [item["content"] for item in desk.upstream.requests[-1].messages if item["role"] != "system"]
+    assert [text.partition("\n")[0] for text in sent] == ["Go.", "One ", "Go on."]
+
+
+@pytest.mark.fault("ACP: a permission that is answered after the cancel")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_permission_that_comes_after_the_cancel_runs_nothing(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [writes("n.txt"), says("Never mind.")]
+    asking = asyncio.create_task(session.say("Go.", LATER))
+    await session.until(lambda shown: shown.asked)
+    await session.cancel()
+    stopped = await asking
+    desk.at.client.releases.set()
+    assert (await session.say("Something else.")).text == "Never mind."
+    results = [item["content"] for item in desk.upstream.requests[-1].messages if item["role"] == "tool"]
+    assert (stopped.stop, [status for _, status in stopped.titles]) == ("cancelled", ["failed"])
+    assert len(results) == 1
+    assert not (folder / "n.txt").exists()
+
+
+@pytest.mark.fault("ACP: an option that was not offered, an editor that refuses to read and write files")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_the_editor_does_not_do_or_answer_is_not_done(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [reads("a.txt"), writes("n.txt"), DONE, writes("n.txt")]
+    desk.at.client.refuses = True
+    answer = await session.say("Go.", "allow_once")
+    desk.at.client.refuses = False
+    assert [status for _, status in answer.titles] == ["completed", "failed"]
+    assert "did not write it" in str(answer.calls)
+    assert "two" in str(answer.calls)
+    odd = await session.say("Again.", "no_such_option")
+    assert (odd.stop, [status for _, status in odd.titles]) == ("end_turn", ["failed"])
+    assert "approve" in odd.text
+    assert not (folder / "n.txt").exists()
+
+
+async def refused(at: Editor, method: str, **params: Any) -> str:
+    with pytest.raises(acp.RequestError) as error:
+        await asyncio.wait_for(getattr(at.connection, method)(**params), SECONDS)
+    return str(error.value)
+
+
+@pytest.mark.fault("ACP: a cwd that does not exist, a session of another user or folder, an unknown mode or server")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_not_there_is_refused_with_a_sentence(desk: Desk, tmp_path: Path) -> None:
+    one, at = project(tmp_path), desk.at
+    async with opened(f"sqlite:///{at.home}/data/store.db") as store:
+        foreign = await store.sessions.start("another user", "Theirs")
+    desk.script[:] = [DONE]
+    session = await at.open(one)
+    await session.say("Hello")
+    for cwd in ("/no/such/folder", "one", f"{one}/x\0y"):
+        assert "not the absolute path of a folder" in await refused(at, "new_session", cwd=cwd, mcp_servers=[])
+    own, given = session.session_id, {"mcp_servers": []}
+    assert f"works in {one}" in await refused(at, "load_session", cwd=str(tmp_path), session_id=own, **given)
+    hello = [acp.text_block("Hi")]
+    for name in ("sess_0", foreign.session_id):
+        assert name in await refused(at, "load_session", cwd=str(one), session_id=name, **given)
+        assert "no such session" in await refused(at, "prompt", session_id=name, prompt=hello)
+    assert "no mode" in await refused(at, "set_session_mode", session_id=own, mode_id="yolo")
+    server = schema.HttpMcpServer(type="http", name="x", url="toolset:mine", headers=[])
+    assert "https://" in await refused(at, "new_session", cwd=str(one), mcp_servers=[server])
+    sound = [acp.audio_block("AAAA", "audio/wav")]
+    assert "takes texts" in await refused(at, "prompt", session_id=own, prompt=sound)
+    assert (await at.connection.list_sessions(cwd=str(tmp_path))).sessions == []
+    found = (await at.connection.list_sessions(cwd=str(one))).sessions
+    assert [(item.session_id, item.cwd, item.title) for item in found] == [(own, str(one), "Hello")]

@@ -1,0 +1,166 @@
+"""An editor and its agent as processes: rubbish, an editor that dies, a session in two processes, its MCP servers."""
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import acp
+import pytest
+from acp import schema
+
+from task.llm.scripted import says, wants
+from task.store.store import SNAPSHOTS
+from tests.support.acp_editor import SECONDS, editor, openai, raw
+from tests.support.mcp_wire import listed, raw_server
+from tests.support.stores import opened
+from tests.support.up import dial_agent, environment
+from tests.support.upstream import openai_upstream
+from tests.support.waiting import until
+
+SUPPORT = Path(__file__).parents[1] / "support"
+COMMAND = [sys.executable, "-m", "task", "acp"]
+RUBBISH = {
+    b"no json": -32700,
+    b"\xff\xfe": -32700,
+    b'{"jsonrpc": "2.0", "id": 1, "method": "a": }': -32700,
+    b"[" * 100_000: -32700,
+    b"[]": -32600,
+    b"17": -32600,
+    b'[{"jsonrpc": "2.0", "id": 1, "method": "initialize"}]': -32600,
+    b'{"jsonrpc": "2.0", "id": [1], "result": {}}': -32600,
+    b'{"jsonrpc": "2.0", "id": 1, "method": {}}': -32600,
+    b'{"jsonrpc": "2.0", "id": 1, "error": "no"}': -32600,
+    b'{"jsonrpc": "2.0", "id": 7, "method": "no/such"}': -32601,
+    b'{"jsonrpc": "2.0", "id": 7, "method": "session/prompt", "params": []}': -32602,
+    b'{"jsonrpc": "2.0", "id": 7, "method": "session/new", "params": {"cwd": 5, "mcpServers": []}}': -32602,
+    b"x" * 50_000_000: -32600,
+}
+
+
+def request(method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).encode()
+
+
+async def reply(process: asyncio.subprocess.Process, line: bytes) -> dict[str, Any]:
+    """The next message with an id after this line was sent."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line + b"\n")
+    async with asyncio.timeout(SECONDS):
+        while "id" not in (found := json.loads(await process.stdout.readline())):
+            pass
+    return found
+
+
+@pytest.mark.fault("ACP: rubbish, messages of odd shapes, a line of 50 MB")
+async def test_rubbish_is_answered_with_an_error_and_the_process_goes_on(tmp_path: Path) -> None:
+    async with openai_upstream() as upstream, raw(tmp_path / "home", **openai(upstream.url)) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"\n\r\n" + b'{"jsonrpc": "2.0", "id": 99, "result": {}}\n{"jsonrpc": "2.0"}\n')
+        codes = {line: (await reply(process, line))["error"]["code"] for line in RUBBISH}
+        hello = await reply(process, request("initialize", protocolVersion=99))
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), SECONDS) == 0
+    assert codes == RUBBISH
+    assert hello["result"]["protocolVersion"] == acp.PROTOCOL_VERSION
+
+
+@pytest.mark.system
+@pytest.mark.fault("ACP: the editor dies while a command runs")
+async def test_when_the_editor_dies_the_run_is_stopped_and_nothing_is_left(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    endless = wants("bash", command="echo $$ > pid; while true; do date > beat; sleep 0.05; done")
+    async with openai_upstream(endless) as upstream:
+        async with editor(tmp_path / "home", **openai(upstream.url)) as at:
+            session = await at.open(work)
+            asking = asyncio.create_task(session.say("Go.", "allow_once"))
+            await until(lambda: (work / "beat").exists(), SECONDS)
+            assert at.process.stdin is not None
+            at.process.stdin.close()
+            assert await asyncio.wait_for(at.process.wait(), SECONDS) == 0
+            with suppress(Exception):
+                await asking
+        beat = (work / "beat").stat().st_mtime_ns
+        assert await asyncio.to_thread(stays, work / "beat", beat)
+    async with opened(f"sqlite:///{tmp_path}/home/data/store.db") as store:
+        runs = (await store.runs.list("local")).items
+        assert [run.status for run in runs] == ["cancelled", "suspended"]
+    assert list((tmp_path / "home" / "data" / SNAPSHOTS).iterdir()) == []
+
+
+def stays(file: Path, stamp: int) -> bool:
+    """Whether a file that was written twenty times a second is not written any more."""
+    import time
+
+    time.sleep(0.3)
+    return file.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.system
+async def test_the_documented_client_gets_an_answer(tmp_path: Path) -> None:
+    page = (SUPPORT.parents[1] / "docs" / "acp.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    example = example.replace('"dial-agent", "acp"', "*COMMAND").replace(
+        "import os\n", f"import os\nCOMMAND = {COMMAND}\n", 1
+    )
+    async with openai_upstream(says("Hello.")) as upstream:
+        environ = environment(tmp_path, **openai(upstream.url))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", example, cwd=tmp_path, env=environ, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert output.decode() == "Hello. (end_turn)\n"
+
+
+@pytest.mark.system
+async def test_a_session_goes_on_in_another_process_and_in_the_console(tmp_path: Path) -> None:
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    writes = wants("file_write", file_path="n.txt", content="new\n")
+    async with openai_upstream(says("Hello. ") & writes, says("Done."), writes, says("Yes."), says("Bye.")) as upstream:
+        async with editor(home, **openai(upstream.url)) as at:
+            session = await at.open(work)
+            await session.say("Write it.", "allow_once")
+            await session.say("Once more.", None)
+        async with editor(home, **openai(upstream.url)) as at:
+            again, shown = await at.load(session.session_id, work)
+            assert [status for _, status in shown.titles] == ["completed", "in_progress"]
+            assert shown.text.startswith("Hello. Done.")
+            assert "approve" in shown.text
+            assert (await again.say("approve")).text == "Yes."
+        settings = {"AGENT_DATA_DIR": str(home / "data"), **openai(upstream.url)}
+        console = await dial_agent(home, "chat", "--resume", session.session_id, "-p", "Bye?", cwd=work, **settings)
+    assert console.out.rstrip().endswith("Bye.")
+    assert (work / "n.txt").read_text() == "new\n"
+
+
+@pytest.mark.system
+async def test_servers_of_the_editor_are_strangers_and_their_programs_start_after_a_question(tmp_path: Path) -> None:
+    work, started = tmp_path / "work", tmp_path / "work" / "lock"
+    work.mkdir()
+    started.touch()
+    program = schema.McpServerStdio(name="local", command=sys.executable, args=[str(work / "stdio_server.py")], env=[])
+    (work / "stdio_server.py").write_text((SUPPORT / "stdio_server.py").read_text())
+    answers = {"tools/list": listed("find"), "tools/call": {"content": [{"type": "text", "text": "Found."}]}}
+    async with (
+        raw_server(answers) as url,
+        openai_upstream(wants("client_tickets_find"), says("Done."), says("Hm.")) as upstream,
+        editor(tmp_path / "home", **openai(upstream.url)) as at,
+    ):
+        web = schema.HttpMcpServer(type="http", name="tickets", url=url, headers=[])
+        session = await at.open(work, mcp_servers=[web, program])
+        first = await session.say("Look.", "allow_once", "allow_once")
+        tools = [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]]
+        other = await at.open(work, mcp_servers=[program])
+        second = await other.say("Look.", "reject_once")
+        without = [tool["function"]["name"] for tool in upstream.requests[-1].body["tools"]]
+    assert "Start the MCP server client/local" in str(first.asked[0].tool_call.title)
+    assert [status for _, status in first.titles] == ["completed"]
+    assert first.asked[1].tool_call.title == "client_tickets_find"
+    assert {"client_tickets_find", "client_local_started"} <= {*tools}
+    assert len(second.asked) == 1
+    assert not [name for name in without if name.startswith("client_")]
