@@ -19,7 +19,7 @@ from task.permissions.names import names_of
 from task.product.parts import default_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.find_tools import FindTools
+from task.tools.find_tools import FindTools, ToolSearch
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
@@ -60,7 +60,9 @@ def described(folder: Path) -> list[BaseTool]:
             *default_tools(settings, files=DialFiles(NOWHERE)),
             *asyncio.run(_search_tools()),
             ReadContextDocumentTool(["…"], _no_text),
-            FindTools([MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")]),
+            FindTools(
+                [MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")], ToolSearch()
+            ),
             *workspace_tools(workspace, commands),
         ]
 
@@ -70,6 +72,10 @@ async def _search_tools() -> list[BaseTool]:
         listed = (await client.list_tools()).tools
     models = [MCPToolModel(tool.name, tool.description or "", tool.input_schema, read_only=True) for tool in listed]
     return [MCPTool(MCPClient(NOWHERE), model) for model in models]
+
+
+def _tool_of(server: str) -> BaseTool:
+    return MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by=server)
 
 
 async def _no_text(_: str) -> None: ...

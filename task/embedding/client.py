@@ -95,6 +95,10 @@ class Embedder:
         """The process this agent has started, while it has one."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
+    async def running(self) -> bool:
+        """Whether a process can be asked at once, whichever agent has started it."""
+        return await asyncio.to_thread(_answers, self._socket)
+
     def state(self) -> State:
         """Whether what the process needs is installed."""
         return self.installed.state()

@@ -13,6 +13,7 @@ from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.channel import Dialogs
 from task.core_client.files import DialFiles
+from task.embedding.client import Embedder
 from task.errors import SettingsError
 from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
@@ -32,8 +33,10 @@ from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentAccess
+from task.tools.find_tools import ToolSearch
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.offload import Offloader
+from task.tools.rag.rag_tool import RagTool
 from task.tools.workspace.tools import CallerWorkspaces
 
 if TYPE_CHECKING:
@@ -114,14 +117,22 @@ def opened(
     workspaces = CallerWorkspaces(partial(parts.workspace_of, settings), parts.command_limits(settings))
     key = settings.dial_api_key
     core_key = key.get_secret_value() if key else ""
-    closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
+    embedder = next((tool.embedder for tool in own if isinstance(tool, RagTool)), None)
+    search = ToolSearch(settings.tool_search.share, embedder if isinstance(embedder, Embedder) else None)
+    closes = (
+        search.close,
+        *(tool.close for tool in own if tools is None),
+        mcp.close,
+        workspaces.close,
+        *backend.closes,
+    )
     applications = Applications(session, endpoint, parts.bounds_of(settings))
     named = Deployments(listings, endpoint, DeploymentAccess(session, files, settings.limits.max_upload_bytes))
     skills = DialSkills(session, endpoint)
     services = Services(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, skills, redis, core_key, closes
     )
-    profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
+    profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules, tool_search=search)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
 
@@ -152,7 +163,6 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
         painter=settings.deployments.image,
         annotations=settings.annotations,
         timezone=settings.timezone,
-        tool_share=settings.tool_search.share,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
         agents=SubAgents(tuple(settings.agents.models), settings.agents.steps) if settings.agents.enabled else None,
         skills=tuple(operator_skills(settings.skills.folders)),

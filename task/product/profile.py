@@ -34,6 +34,7 @@ from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
 from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
+from task.tools.find_tools import ToolSearch
 from task.tools.mcp.hub import MCPHub
 from task.tools.mcp.results import MCPFailure
 from task.tools.models import Caller
@@ -112,9 +113,8 @@ class Profile:
     is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
     door's, `skills` what the model may read for a kind of task, `skill_urls` addresses of further ones in DIAL.
-    `tool_share` is the part of the model's window that the tools of servers may take before `find_tools` finds them;
-    `agents` is None where the agent has no sub-agents. `project` reads what the project that is worked on says to
-    agents.
+    `tool_search` says which tools of servers are sent, and finds the others; `agents` is None where the agent has no
+    sub-agents. `project` reads what the project that is worked on says to agents.
     """
 
     backend: Backend
@@ -143,7 +143,7 @@ class Profile:
     application: str = ""
     builtin: str | None = None
     starters: tuple[tuple[str, str], ...] = ()
-    tool_share: float = 0.05
+    tool_search: ToolSearch = field(default_factory=ToolSearch)
     skills: tuple[Skill, ...] = ()
     skill_urls: tuple[str, ...] = ()
     agents: SubAgents | None = None

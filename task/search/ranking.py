@@ -114,8 +114,7 @@ def ranked(
     options, meaning = options or SearchOptions(), np.concatenate(cosines)
     rarity = rarities([index.lexical for index in indexes], query)
     words = np.concatenate([index.lexical.scores(rarity) for index in indexes])
-    weight = options.lexical_weight
-    scores = (1 - weight) * _standardised(meaning) + weight * _standardised(words)
+    scores = mixed(meaning, words, options.lexical_weight)
     starts = np.cumsum([0, *(len(index.chunks) for index in indexes)])
     best = [int(at) for at in np.argsort(-scores, kind="stable")[: options.candidates]]
     owners = [int(number) for number in np.searchsorted(starts, best, side="right") - 1]
@@ -133,7 +132,12 @@ def ranked(
     return list(first.values())
 
 
-def _standardised(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def mixed(meaning: NDArray[np.floating], words: NDArray[np.floating], weight: float) -> NDArray[np.floating]:
+    """Cosines and scores by words, which have `weight`, in one."""
+    return (1 - weight) * _standardised(meaning) + weight * _standardised(words)
+
+
+def _standardised(scores: NDArray[np.floating]) -> NDArray[np.floating]:
     # Cosines and BM25 have no common scale, and both differ between languages and lengths of questions.
     spread = scores.std()
     return (scores - scores.mean()) / spread if spread > 0 else scores * 0

@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from cachetools import LRUCache
 
 from task.conversation.messages import Message
+from task.errors import ToolError
 from task.llm.window import schema_tokens
-from task.search.ranking import Lexical, rarities, tokens
+from task.search.ranking import Lexical, mixed, rarities, tokens
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FIND_TOOLS = "find_tools"
 FEW_TOKENS = 1_000  # so many are sent with any window: to find them would cost more steps than it saves tokens
 UNKNOWN_WINDOW = 128_000
 FOUND = 5
 QUERY_CHARS, DESCRIPTION_CHARS, MOST_SERVERS = 300, 400, 100
-KEPT_INDEXES = 16  # of lists of tools: users who have the same share one
+KEPT_INDEXES, KEPT_ROWS = 16, 5_000  # of lists of tools, and vectors of tools: users who have the same share one
+LEXICAL_WEIGHT = 0.35
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DESCRIPTION = (
     "Find further tools by what they do; they belong to: {servers}. The best {found} are added to your list of tools, "
@@ -51,22 +61,69 @@ _GROUPS = {
 }
 
 
-async def within_share(
-    tools: Sequence[BaseTool], share: float, window: Callable[[], Awaitable[int | None]] | None, keep: str | None = None
-) -> list[BaseTool]:
-    """The tools, and `find_tools` among them where those of servers take more than `share` of the model's window.
+class Vectors(Protocol):
+    """`task.embedding.client.Embedder`, which the loop must not import as it knows no network."""
 
-    `window` gives the tokens of a request, None where they are not known. The tool called `keep` is always sent.
+    async def running(self) -> bool: ...
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+
+class ToolSearch:
+    """Which tools of servers are sent, and how the others are found; one for the process.
+
+    Those of servers may take `share` of the model's window. They are found by words, and also by meaning where the
+    process of the `embedder` runs anyway: the vectors of the tools are made in the background of a first search.
     """
-    others = [tool for tool in tools if tool.offered_by and tool.name != keep]
-    tokens = schema_tokens([tool.briefed_schema for tool in others])
-    if tokens <= FEW_TOKENS or any(tool.name == FIND_TOOLS for tool in tools):
-        return [*tools]
-    room = ((window and await window()) or UNKNOWN_WINDOW) * share
-    if tokens <= room:
-        return [*tools]
-    finder = FindTools(others)
-    return [*(tool for tool in tools if tool.name not in finder.names), finder, *others]
+
+    def __init__(self, share: float = 0.05, embedder: Vectors | None = None) -> None:
+        self._share, self._embedder = share, embedder
+        self._rows: LRUCache[str, NDArray[np.float32]] = LRUCache(KEPT_ROWS)
+        self._reading: asyncio.Task[None] | None = None
+
+    async def within_share(
+        self, tools: Sequence[BaseTool], window: Callable[[], Awaitable[int | None]] | None, keep: str | None = None
+    ) -> list[BaseTool]:
+        """The tools, and `find_tools` among them where those of servers take more than their share.
+
+        `window` gives the tokens of a request, None where they are not known. The tool called `keep` is always sent.
+        """
+        others = [tool for tool in tools if tool.offered_by and tool.name != keep]
+        tokens = schema_tokens([tool.briefed_schema for tool in others])
+        if tokens <= FEW_TOKENS or any(tool.name == FIND_TOOLS for tool in tools):
+            return [*tools]
+        room = ((window and await window()) or UNKNOWN_WINDOW) * self._share
+        if tokens <= room:
+            return [*tools]
+        finder = FindTools(others, self)
+        return [*(tool for tool in tools if tool.name not in finder.names), finder, *others]
+
+    async def cosines(self, tools: Sequence[BaseTool], query: str) -> NDArray[np.float32] | None:
+        """One for each tool; None where there are no vectors, or none yet."""
+        import numpy as np
+
+        embedder, texts = self._embedder, [*map(_meaning, tools)]
+        if embedder is None or not await embedder.running():
+            return None
+        if missing := [text for text in texts if text not in self._rows]:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(embedder, missing[:KEPT_ROWS]))
+            return None
+        rows = np.stack([self._rows[text] for text in texts])
+        try:
+            return rows @ (await embedder.embed([query[:QUERY_CHARS]]))[0]
+        except ToolError:
+            return None
+
+    async def _read(self, embedder: Vectors, texts: Sequence[str]) -> None:
+        with suppress(ToolError):  # the next search tries again
+            self._rows.update(zip(texts, await embedder.embed(texts), strict=True))
+
+    async def close(self) -> None:
+        """End what is done in the background."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
 
 
 class FindTools(BaseTool):
@@ -76,9 +133,9 @@ class FindTools(BaseTool):
     it does without a search.
     """
 
-    def __init__(self, tools: Sequence[BaseTool]) -> None:
+    def __init__(self, tools: Sequence[BaseTool], search: ToolSearch) -> None:
         self.names = frozenset(tool.name for tool in tools)
-        self._tools = tools
+        self._tools, self._search = tools, search
         self._servers = ", ".join([*dict.fromkeys(tool.offered_by for tool in tools)][:MOST_SERVERS])
         self.spec = ToolSpec(
             FIND_TOOLS,
@@ -95,17 +152,20 @@ class FindTools(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         query = (tool_call_params.arguments or self.parse(tool_call_params.tool_call))["query"]
-        found = await asyncio.to_thread(best, self._tools, query)  # the first time an index is made
+        cosines = await self._search.cosines(self._tools, query)
+        found = await asyncio.to_thread(best, self._tools, query, cosines)  # the first time an index is made
         names = "\n".join(f"- {tool.name}" for tool in found)
         return _RESULT.format(names=names) if found else _NOTHING.format(servers=self._servers)
 
 
-def best(tools: Sequence[BaseTool], query: str, most: int = FOUND) -> list[BaseTool]:
+def best(tools: Sequence[BaseTool], query: str, cosines: NDArray[np.float32] | None = None) -> list[BaseTool]:
     """The tools that fit the query, best first; of those that fit equally the first."""
     index = _index(tuple(map(_words, tools)))
-    scores = index.scores(rarities([index], _with_alike(query[:QUERY_CHARS])))
-    order = sorted(range(len(tools)), key=lambda place: -scores[place])
-    return [tools[place] for place in order[:most] if scores[place] > 0]
+    scores = words = index.scores(rarities([index], _with_alike(query[:QUERY_CHARS])))
+    if cosines is not None:
+        scores = mixed(cosines, words, LEXICAL_WEIGHT)
+    order = sorted(range(len(tools)), key=lambda place: -scores[place])[:FOUND]
+    return [tools[place] for place in order if cosines is not None or words[place] > 0]
 
 
 @lru_cache(maxsize=KEPT_INDEXES)
@@ -114,9 +174,16 @@ def _index(texts: tuple[str, ...]) -> Lexical:
 
 
 def _words(tool: BaseTool) -> str:
+    return f"{_meaning(tool)} {_apart(' '.join(tool.parameters.get('properties', ())))}"
+
+
+def _meaning(tool: BaseTool) -> str:
     # A description that goes on and on would fit everything.
-    parts = (tool.offered_by, tool.name, *tool.parameters.get("properties", {}))
-    return f"{_CAMEL.sub(' ', ' '.join(parts)).replace('_', ' ')}. {tool.description[:DESCRIPTION_CHARS]}"
+    return f"{_apart(tool.name)} ({tool.offered_by}): {tool.description[:DESCRIPTION_CHARS]}"
+
+
+def _apart(names: str) -> str:
+    return _CAMEL.sub(" ", names).replace("_", " ")
 
 
 def _with_alike(text: str) -> str:
