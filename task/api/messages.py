@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
-from task.conversation.inputs import MOST_MESSAGES, MOST_QUOTED, user_message
+from task.conversation.inputs import MOST_MESSAGES, user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 
@@ -70,7 +70,7 @@ class QuotePart(RequestModel):
 
     type: Literal["quote"]
     title: Label
-    text: Annotated[str, Field(min_length=1, max_length=MOST_QUOTED)]
+    text: Annotated[str, Field(min_length=1, max_length=100_000)]
 
 
 Part = Annotated[TextPart | ImagePart | FilePart | QuotePart, Field(discriminator="type")]
@@ -280,7 +280,7 @@ async def _with_files(shelf: FileShelf, caller: ApiCaller, content: Sequence[Par
                     raise InvalidRequest("A picture's URL must begin with https:// or data:image/.")
                 parts.append({"type": "image_url", "image_url": picture.model_dump(exclude_none=True)})
             case QuotePart():
-                files.append(Attachment("text/markdown", part.title, data=part.text))
+                files.append(Attachment("text/plain", part.title, data=part.text))
             case FilePart(file=given):
                 if given.file_id is not None:
                     found = await shelf.find(caller, given.file_id)

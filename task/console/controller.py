@@ -14,7 +14,8 @@ from task.console.conversation import OWNER, Conversation, decided, load_state, 
 from task.console.error_handler import ErrorHandler
 from task.console.sign_in import sign_in
 from task.console.slash.completion import complete
-from task.console.slash.table import find_command
+from task.console.slash.picks import pick, resources_in
+from task.console.slash.table import COMMANDS, find_command
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
@@ -125,6 +126,7 @@ class FrameworkController:
             if not self._process_special_command(text):
                 for path in mentioned(text, self.product.tools.folder):
                     self.attach(path)
+                self.attached += resources_in(self, text)
                 message = message_with(text, self.attached)
                 self.attached.clear()
                 self.send(message)
@@ -287,6 +289,8 @@ class FrameworkController:
             return False
         name, argument = [*user_input.split(maxsplit=1), ""][:2]
         try:
+            if name.lower() not in COMMANDS and not self.answering and pick(self, name, argument):
+                return False
             command = find_command(name)
             if self.answering and not command.during_turn:
                 raise InvalidRequest(NO_TURN.format(name=command.name))

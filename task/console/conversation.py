@@ -44,9 +44,9 @@ _ALIASES = {alias.tool: alias for alias in FRAMEWORK}
 class Conversation:
     """Runs in one session; without one the first message starts it. Methods wait for the background loop.
 
-    `show` gets each event of a run, in the background thread. `attachments` go with the next message, `persona` and
-    `chosen_model` are those of the conversation; empty: those of the settings. `tokens` counts those of the runs that
-    were followed.
+    `show` gets each event of a run, in the background thread. `attachments` and `skills` go with the next message,
+    `persona` and `chosen_model` are those of the conversation; empty: those of the settings. `tokens` counts those of
+    the runs that were followed.
     """
 
     product: ConsoleProduct
@@ -56,6 +56,7 @@ class Conversation:
     persona: str = ""
     chosen_model: str = ""
     attachments: tuple[Attachment, ...] = ()
+    skills: tuple[str, ...] = ()
     show: Callable[[Event], object] = lambda event: None
     last: Run | None = None
     tokens: int = 0
@@ -81,7 +82,8 @@ class Conversation:
         if files:
             spoken[-1] = replace(spoken[-1], attachments=files)
         own = "\n\n".join((self.product.profile.prompt, *prompt)) if prompt else None
-        options = RunOptions(CONSOLE, self.model, own, persona=self.persona)
+        options = RunOptions(CONSOLE, self.model, own, persona=self.persona, skills=self.skills)
+        self.skills = ()
         new, session_id = spoken if self.session_id is None else spoken[-1:], self.session_id
         return self._run(lambda: self._preparing.in_session(self.caller, new, options, session_id, "console"))
 

@@ -52,6 +52,7 @@ MOST_SKILLS, MOST_PICKED = 100, 10  # of one folder, and for one message
 SECONDS = 10.0  # for an answer of Core's
 KEPT_BYTES = 64 * 2**20  # of all skills of DIAL Core in this process
 _ADDRESS = re.compile(r"skills/[^/]+/")
+PICKED = "pick_"  # begins the ids of calls that the user's choice makes, by which the page shows what was chosen
 TRUSTED = "skills.trusted"  # in the data folder: digests of workspaces' skills, with + or - in front as the user agreed
 
 
@@ -196,5 +197,5 @@ def picked_calls(messages: Sequence[Message], picked: Sequence[str], tools: Sequ
         raise InvalidRequest("Skills cannot be picked here: read_skill is not among the tools that may be offered.")
     named = {place: skill.name for skill in tool.skills.values() for place in (skill.name, skill.url)}
     names = dict.fromkeys(named[item] for item in picked if item in named)
-    calls = [ToolCall(new_call_id(), FunctionCall(READ_SKILL, json.dumps({"name": name}))) for name in names]
+    calls = [ToolCall(PICKED + new_call_id(), FunctionCall(READ_SKILL, json.dumps({"name": name}))) for name in names]
     return [assistant(None, calls)]

@@ -240,9 +240,9 @@ async def test_what_the_user_quotes_is_read_as_text_from_outside_in_every_later_
         assert await status(api, "/chat", {"messages": [GO], "session_id": first.json["session_id"]}) == "suspended"
         session = (await api.get(f"/session/{first.json['session_id']}")).json
         kept = (await api.get(f"/session/{first.json['session_id']}/messages")).json["messages"]
-        long = await api.post("/chat", {"messages": [said("") | {"content": [quote | {"text": "x" * 40_001}]}]})
+        long = await api.post("/chat", {"messages": [said("") | {"content": [quote | {"text": "x" * 100_001}]}]})
     note, *lines = kept[0]["content"].partition("\n\nAttached files:\n")[2].splitlines()
-    assert note == "- tickets:7 (text/markdown): quoted here as the user chose it, and not written by the user"
+    assert note == "- tickets:7 (text/plain): quoted here as the user chose it, and not written by the user"
     assert lines == [f"> {line}" for line in forged.splitlines()]
     assert (kept[0]["unsourced"], kept[0]["attachments"][0]["data"], session["title"]) == (True, forged, "Sum it up")
     assert long.status == 400

@@ -183,11 +183,15 @@ async def test_what_is_not_listed_is_not_asked_of_the_server() -> None:
     assert asked == ["docs://all/a/b"]
 
 
-async def test_only_known_servers_are_asked_and_files_need_a_place() -> None:
+async def test_only_known_servers_are_asked_and_what_is_no_short_text_needs_a_place() -> None:
     async with hub_of(offering()) as hub:
+        text = await hub.resource(CALLER, "library", "docs://guide")
+        assert (text.title, bool(text.quoted)) == ("@library:docs://guide", True)
         with pytest.raises(NotFound):
             await hub.prompt(CALLER, "missing", "review", {})
         with pytest.raises(NotFound):
             await hub.resource(CALLER, "missing", "docs://guide")
-        with pytest.raises(ToolError, match="nowhere to keep files"):
-            await hub.resource(CALLER, "library", "docs://guide")
+    for content in ({"text": "x" * 40_001}, {"blob": "iVBORw=="}):
+        async with hub_of(offering({"resources/read": {"contents": [{"uri": "docs://guide", **content}]}})) as hub:
+            with pytest.raises(ToolError, match="nowhere to keep files"):
+                await hub.resource(CALLER, "library", "docs://guide")

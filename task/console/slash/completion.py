@@ -10,8 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from task.console.slash.picks import completions
 from task.console.slash.table import COMMANDS, DETACH, OVERWRITE, REVOKE
 from task.console.terminal.rendering import last_word
+from task.errors import AgentError
 from task.tools.workspace.root import IGNORED
 
 if TYPE_CHECKING:
@@ -37,11 +39,12 @@ def complete(console: FrameworkController, text: str) -> list[str]:
         return []
     word, folder = last_word(text), console.folder
     if word.startswith("@"):
-        return [f"@{path}" for path in _paths(word[1:], folder)]
+        found = [f"@{path}" for path in _paths(word[1:], folder)]
+        return [*found, *_picks(console, word)][:MOST]
     if not text.startswith("/"):
         return []
     if word == text:
-        return [name for name in COMMANDS if name.startswith(word.lower())]
+        return [*(name for name in COMMANDS if name.startswith(word.lower())), *_picks(console, word)][:MOST]
     name, _, rest = text.partition(" ")
     match name.lower(), rest.removesuffix(word).strip():
         case "/save", _:
@@ -57,6 +60,12 @@ def complete(console: FrameworkController, text: str) -> list[str]:
         case _:
             found = []
     return [candidate for candidate in found if candidate.startswith(word)][:MOST]
+
+
+def _picks(console: FrameworkController, word: str) -> list[str]:
+    with suppress(AgentError):  # a server that is down has nothing to offer
+        return [name for name in completions(console, word[0]) if name.startswith(word) and name not in COMMANDS]
+    return []
 
 
 def _paths(word: str, folder: Path) -> list[str]:

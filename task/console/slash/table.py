@@ -12,6 +12,7 @@ import orjson
 from task.closing import run_blocking
 from task.console.attachments import local_path, unquoted
 from task.console.sign_in import sign_in, sign_out
+from task.console.slash.picks import list_skills
 from task.console.slash.tools import list_tools
 from task.console.terminal.rendering import local_time, one_line
 from task.context.definition import persona_id
@@ -288,6 +289,7 @@ _ALL = (
     SlashCommand("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
     SlashCommand("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
     SlashCommand("/tools", "List the tools, and what is missing and why.", list_tools, during_turn=True),
+    SlashCommand("/skills", "List skills and prompts, which /NAME uses.", list_skills, during_turn=True),
     SlashCommand("/sign-in [server]", "Sign in to an MCP server in the browser.", sign_in),
     SlashCommand("/sign-out <server>", "Delete your tokens of an MCP server.", sign_out),
     SlashCommand("/model [name]", "Show the models of the provider, or switch to one.", choose_model),

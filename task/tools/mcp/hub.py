@@ -7,17 +7,18 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter
 
+from task.conversation.inputs import MOST_QUOTED
 from task.conversation.messages import Attachment
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, SignIn, no_access
-from task.errors import AgentError, NotFound, new_reference
+from task.errors import AgentError, NotFound, ToolError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
@@ -34,6 +35,7 @@ from task.tools.models import Caller
 if TYPE_CHECKING:
     from task.tools.mcp.oauth import UserSignIns
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds a request waits for a list it needs
@@ -180,24 +182,31 @@ class MCPHub:
         """The text of a prompt: text from outside, which the user has chosen but did not write.
 
         Raises:
-            NotFound, MCPFailure: there is no such server, or no such prompt for these arguments.
+            NotFound: there is no such server or prompt.
+            InvalidRequest: an argument that it needs is missing.
+            ToolError: the server does not answer.
         """
-        one, _ = (await self._offers(caller, server))[0]
-        return await one.client.prompt(name, dict(arguments), identity=await one.identity(caller))
+        one, offer = (await self._offers(caller, server))[0]
+        offer.prompt(name).check(arguments)
+        return await _for_user(one.client.prompt(name, dict(arguments), identity=await one.identity(caller)))
 
     async def resources(self, caller: Caller) -> list[MCPResource]:
         """The resources and templates of all servers for this caller; names are text from outside."""
         return [resource for _, offer in await self._offers(caller) for resource in offer.resources]
 
     async def resource(self, caller: Caller, server: str, uri: str) -> Attachment:
-        """The resource as a file among the caller's own, to be read like any attached file.
+        """The resource for a message: a text to be quoted in it, or a file among the caller's own.
 
         Raises:
             NotFound, ToolError: it is not listed, is too large or cannot be kept, or the server did not answer.
         """
         one, offer = (await self._offers(caller, server))[0]
         identity = await one.identity(caller)
-        files = await one.client.read(offer.checked(uri), max_bytes=MAX_FILE_BYTES, identity=identity)
+        files = await _for_user(one.client.read(offer.checked(uri), max_bytes=MAX_FILE_BYTES, identity=identity))
+        texts = [file.text for file in files if file.text is not None]
+        if files and len(texts) == len(files) and len(text := "\n\n".join(texts)) <= MOST_QUOTED:
+            kind = files[0].mime_type if files[0].mime_type.startswith("text/") else "text/plain"
+            return Attachment(kind, f"@{server}:{uri}", data=text)
         return await stored(self.files, files, caller.api_key)
 
     async def _offers(self, caller: Caller, name: str = "") -> list[tuple[Server, Offer]]:
@@ -328,3 +337,10 @@ class Server:
         if redis is not None:
             await redis.put_listing(key, _OFFER.dump_json(offer), seconds)
         return offer, 0.0
+
+
+async def _for_user(asked: Awaitable[T]) -> T:
+    try:
+        return await asked
+    except MCPFailure as failure:  # without its advice for the model
+        raise ToolError(f"{failure.summary}.") from failure

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from task.errors import NotFound, new_reference
+from task.errors import InvalidRequest, NotFound, new_reference
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_of
 from task.tools.mcp.results import Fault, MCPFailure
 
@@ -47,7 +47,8 @@ class MCPResource:
         return uri == fixed or bool(open_ and clean and uri.startswith(fixed) and _host(uri) == _host(self.uri))
 
 
-class PromptArgument(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PromptArgument:
     name: str
     description: str
     required: bool
@@ -62,6 +63,11 @@ class MCPPrompt:
     description: str
     arguments: tuple[PromptArgument, ...]
 
+    def check(self, given: Mapping[str, str]) -> None:
+        """Raises: InvalidRequest: an argument that it needs has no value."""
+        if missing := [item.name for item in self.arguments if item.required and not given.get(item.name)]:
+            raise InvalidRequest(f"{self.name} needs a value for: {', '.join(missing)}.")
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -70,6 +76,12 @@ class Offer:
     tools: list[MCPToolModel] = field(default_factory=list[MCPToolModel])
     resources: list[MCPResource] = field(default_factory=list[MCPResource])
     prompts: list[MCPPrompt] = field(default_factory=list[MCPPrompt])
+
+    def prompt(self, name: str) -> MCPPrompt:
+        """The prompt of this name. Raises: NotFound: there is none."""
+        if (found := next((item for item in self.prompts if item.name == name), None)) is None:
+            raise NotFound(f"The server has no prompt {name[:LONGEST_NAME]!r}.")
+        return found
 
     def checked(self, uri: str) -> str:
         """The URI. Raises: NotFound: no resource has it, and no template leads to it."""

@@ -12,7 +12,7 @@ export class ApiError extends Error {
 }
 
 const UNREACHABLE = t("The agent is not responding. Check that it is running, then try again.");
-const QUIET = new Set(["markdown", "v1/files", "transcription"]); // requests that change no conversation
+const QUIET = new Set(["markdown", "v1/files", "transcription", "server-prompts", "resources"]); // requests that change no conversation
 let askForKey = async () => null;
 let wrote = () => {};
 
@@ -77,6 +77,12 @@ export const models = () => json("GET", "v1/models");
 export const prompts = () => json("GET", "prompts");
 export const savePrompt = (name, text) => json("PUT", `prompts/${part(name)}`, { body: { text } });
 export const deletePrompt = (name) => call("DELETE", `prompts/${part(name)}`);
+export const skills = () => json("GET", "skills");
+export const serverPrompts = () => json("GET", "server-prompts");
+export const resources = () => json("GET", "resources");
+/** What a prompt or a resource of a server says, as an attachment: a text, or a file. */
+export const prompted = (server, name, values, signal) => json("POST", "server-prompts", { body: { server, name, arguments: values }, signal });
+export const resource = (server, uri, signal) => json("POST", "resources", { body: { server, uri }, signal });
 export const personas = () => json("GET", "personas");
 /** A page of conversations; `which`: `q` (words), `started_by` (own, programs), `pinned`, `families`. */
 export const sessions = (which, cursor = null) => json("GET", `sessions${query({ limit: 40, ...which, cursor })}`);

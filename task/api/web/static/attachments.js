@@ -22,11 +22,14 @@ export function shown(item) {
   return file(item);
 }
 
-/** A file that a user attached: a small picture, or a chip that opens what is in it. */
+export const iconOf = ({ skill, data }) => (skill ? "skill" : data ? "quote" : "file");
+
+/** What a user attached: a small picture, or a chip that opens what is in it. */
 export function attached(item) {
   const name = item.title || t("File");
-  if (!item.url) return h("li", { class: "chip" }, icon("file"), h("span", {}, name));
-  const open = h("button", { type: "button", class: "chip", "aria-haspopup": "dialog", title: name, onclick: () => preview(item) }, icon("file"), h("span", {}, name));
+  const inside = [icon(iconOf(item)), h("span", { dir: "auto" }, name)];
+  if (!item.url && !item.data) return h("li", { class: "chip" }, inside);
+  const open = h("button", { type: "button", class: "chip", "aria-haspopup": "dialog", title: name, onclick: () => preview(item) }, inside);
   if (PICTURES.test(item.type ?? "")) thumbnail(item, open);
   return h("li", {}, open);
 }

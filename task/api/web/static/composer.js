@@ -1,9 +1,11 @@
 // Where a message is written: text, files by button, drop and paste, model, persona and permission mode.
 import * as api from "./api.js";
+import { iconOf } from "./attachments.js";
 import { bytes, h, icon, iconButton, announce } from "./dom.js";
 import { t } from "./i18n.js";
 import { keep, recall } from "./memory.js";
 
+const ASKS = /(?:^\/[^\s/]*|(?:^|(?<=\s))@\S*)$/u; // for a menu, before the caret
 const MODES = { default: t("Ask when risky"), ask: t("Ask always"), read_only: t("Read only") };
 
 /** `send({text, files})` is called with the message, `stop()` when the answer is to end. */
@@ -13,7 +15,7 @@ export class Composer {
     this.files = [];
     this.answering = false;
     this.uploadBytes = Infinity;
-    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, or type / for prompts"), "aria-label": t("Message"), enterkeyhint: "send" });
+    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, or type / or @"), "aria-label": t("Message"), enterkeyhint: "send" });
     this.chips = h("ul", { class: "chips", "aria-label": t("Attached files"), hidden: true });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": t("Files") });
     this.go = iconButton("send", t("Send"), () => this.pressed(), { class: "icon-button go" });
@@ -35,9 +37,9 @@ export class Composer {
   listen() {
     this.element.addEventListener("submit", (event) => event.preventDefault());
     this.field.addEventListener("input", () => { this.update(); this.complete(); });
-    this.field.addEventListener("blur", () => this.prompts?.close());
+    this.field.addEventListener("blur", () => this.menu?.close());
     this.field.addEventListener("keydown", (event) => {
-      if (this.prompts?.takes(event)) return;
+      if (this.menu?.takes(event)) return;
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       if (!this.answering) this.pressed();
@@ -62,16 +64,19 @@ export class Composer {
     this.uploadBytes = uploadBytes;
   }
 
-  /** `/name` at the beginning of a message completes to one of the user's saved prompts. */
+  /** A slash at the beginning of a message offers prompts and skills, an @ resources of MCP servers. */
   async complete() {
-    const asked = () => /^\/([\p{L}\p{N}_-]*)$/u.exec(this.field.value)?.[1] ?? null;
-    if (asked() === null) {
-      this.prompts?.close();
-      return;
+    const read = () => {
+      const end = this.field.selectionStart;
+      const word = ASKS.exec(this.field.value.slice(0, end))?.[0];
+      return word ? { sign: word[0], word, end } : null;
+    };
+    if (!read()) return this.menu?.close();
+    if (!this.menu) { // once: while it waits, a key may close the menu
+      const { Picker } = await import("./picks.js");
+      this.menu ??= new Picker(this, read);
     }
-    const { PromptCompletion } = await import("./prompts.js");
-    this.prompts ??= new PromptCompletion(this.field, (text) => { this.fill(text, this.kept()); this.field.focus(); }, (message) => this.fail(message));
-    await this.prompts.show(asked).catch(() => this.prompts.close()); // the message can be sent without
+    if (read()) this.menu.show();
   }
 
   /** The models there are; the one chosen last stays chosen. */
@@ -128,8 +133,8 @@ export class Composer {
       this.actions.stop();
       return;
     }
-    const text = this.field.value.trim();
-    const ready = this.files.filter((item) => item.stored).map((item) => item.stored);
+    const ready = this.kept();
+    const text = this.field.value.trim() || ready.filter(({ skill }) => skill).map(({ title }) => title).join(" ");
     if (this.files.some((item) => !item.stored) || (!text && ready.length === 0)) return;
     this.fill("");
     this.actions.send({ text, files: ready });
@@ -174,18 +179,17 @@ export class Composer {
       this.fail(t("{name} is {size}. The largest file that can be attached is {limit}: attach a smaller one, or a part of it.",
         { name: tooLarge.name, size: bytes(tooLarge.size), limit: bytes(this.uploadBytes) }));
     }
-    for (const file of fitting) {
-      const item = { name: file.name || t("pasted picture.png"), size: file.size, leaving: new AbortController() };
-      this.files.push(item);
-      this.store(item, file);
-    }
-    this.showFiles();
+    for (const file of fitting) this.pick(file.name || t("pasted picture.png"), (signal) => api.upload(file, signal), file.size);
     this.field.focus();
   }
 
-  async store(item, file) {
+  /** Put beside the message what `work(signal)` gives: a stored file, a quotation, or a skill. */
+  async pick(name, work, size = 0) {
+    const item = { name, size, leaving: new AbortController() };
+    this.files.push(item);
+    this.showFiles();
     try {
-      item.stored = await api.upload(file, item.leaving.signal);
+      item.stored = await work(item.leaving.signal);
       announce(t("{name} is attached", { name: item.name }));
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -196,7 +200,7 @@ export class Composer {
   }
 
   showFiles() {
-    this.chips.replaceChildren(...this.files.map((item) => h("li", { class: item.stored ? "chip" : "chip loading" }, icon("file"),
+    this.chips.replaceChildren(...this.files.map((item) => h("li", { class: item.stored ? "chip" : "chip loading" }, icon(iconOf(item.stored ?? {})),
       h("span", {}, item.name), item.size ? h("small", {}, bytes(item.size)) : "",
       iconButton("cross", t("Remove {name}", { name: item.name }), () => this.drop(item)))));
     this.chips.hidden = this.files.length === 0;

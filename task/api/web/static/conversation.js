@@ -5,7 +5,7 @@ import { Answer } from "./answer.js";
 import { announce, h, isWrittenIn } from "./dom.js";
 import { Following } from "./following.js";
 import { t } from "./i18n.js";
-import { asWritten, grouped, questionElement } from "./questions.js";
+import { asWritten, grouped, questionElement, requestOf } from "./questions.js";
 import { focusSwitch, versionSwitch } from "./versions.js";
 
 const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
@@ -140,9 +140,9 @@ export class Conversation extends Following {
     this.annotate();
   }
 
-  restored({ messages, from, to }) {
+  restored({ messages, skills, from, to }) {
     if (messages[0]?.role === "user") {
-      const question = questionElement(asWritten(messages[0]), messages[0].attachments ?? [], this.askInstead);
+      const question = questionElement(asWritten(messages[0]), [...(messages[0].attachments ?? []), ...skills], this.askInstead);
       question.place = from;
       this.markQuestion(question);
       return question;
@@ -188,17 +188,13 @@ export class Conversation extends Following {
     this.listeners.busy(true);
     await this.opening?.catch(() => {}); // it would put what was loaded before in place of this message
     if (signal.aborted) return this.listeners.refused({ text, files }, "");
-    const question = questionElement(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })), this.askInstead);
+    const question = questionElement(text, files.map((item) => ({ ...item, title: item.filename ?? item.title, type: item.content_type ?? item.type })), this.askInstead);
     const answer = this.made();
     this.list.append(question, answer.element);
     answer.begin();
     this.follows = true;
     this.toEnd();
-    const content = files.length === 0 ? text : [
-      ...(text ? [{ type: "text", text }] : []),
-      ...files.map((item) => ({ type: "file", file: { file_id: item.id ?? api.fileId(item.url), filename: item.filename ?? item.title } })),
-    ];
-    const body = { messages: [{ role: "user", content }], origin: "page", ...this.listeners.manner() };
+    const body = { ...requestOf({ text, files }), origin: "page", ...this.listeners.manner() };
     if (this.sessionId) body.session_id = this.sessionId;
     let run = null;
     try {

@@ -1,4 +1,5 @@
 // A user's questions: how they are shown and edited, and which messages follow each of them.
+import { fileId } from "./api.js";
 import { attached } from "./attachments.js";
 import { textOf } from "./cards.js";
 import { copy, h, iconButton } from "./dom.js";
@@ -44,6 +45,16 @@ export function asWritten({ content, attachments = [] }) {
   return attachments.length ? text.replace(/(^|\n\n)Attached files:\n- [\s\S]*$/, "") : text;
 }
 
+/** A message as a request has it. */
+export function requestOf({ text, files }) {
+  const skills = files.flatMap(({ skill }) => skill ?? []);
+  const parts = files.filter(({ skill }) => !skill).map((item) => (item.data
+    ? { type: "quote", title: item.title, text: item.data }
+    : { type: "file", file: { file_id: item.id ?? fileId(item.url), filename: item.filename ?? item.title } }));
+  const content = parts.length ? [...(text ? [{ type: "text", text }] : []), ...parts] : text;
+  return { messages: [{ role: "user", content }], ...(skills.length ? { skills } : {}) };
+}
+
 /** The text of a message; of a very long one the beginning, until the rest is asked for. */
 function shortened(text) {
   const place = MARKED.test(text) ? markdown(text) : h("p", {}, text);
@@ -69,5 +80,12 @@ export function grouped(messages) {
     if (message.role === "user" || isQuestion || groups.length === 0) add(message.place, message);
     else groups.at(-1).messages.push(message);
   }
+  groups.forEach((group, place) => { group.skills = pickedBy(groups[place + 1]); });
   return groups;
+}
+
+/** The skills that were picked for a message: its answer begins with the calls that read them. */
+function pickedBy(answer) {
+  const calls = (answer?.messages[0].tool_calls ?? []).filter(({ id }) => id.startsWith("pick_"));
+  return calls.map((call) => JSON.parse(call.function.arguments).name).map((name) => ({ title: `/${name}`, skill: name }));
 }

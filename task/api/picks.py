@@ -1,0 +1,91 @@
+"""What a user may pick for a message: skills, and the prompts and resources of MCP servers."""
+
+from collections.abc import Awaitable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from task.api.failures import failures, refused
+from task.api.messages import Label
+from task.api.schemas import AttachmentBody, RequestModel, ResponseModel, Text
+from task.api.service import CurrentService, router
+from task.core_client.files import file_id_of
+from task.errors import ToolError
+from task.product.skills import skills_of
+from task.skills.skill import Source
+from task.tools.mcp.offers import LONGEST_URI, MAX_ARGUMENTS, MCPPrompt, MCPResource
+
+T = TypeVar("T")
+
+
+class SkillBody(ResponseModel):
+    name: str
+    description: str
+    source: Source
+
+
+class SkillList(ResponseModel):
+    skills: list[SkillBody]
+
+
+class ServerPrompts(ResponseModel):
+    prompts: list[MCPPrompt]
+
+
+class ResourceList(ResponseModel):
+    """A `template` has variables in its `uri`, such as `{id}`; what is read has their values."""
+
+    resources: list[MCPResource]
+
+
+class PromptChoice(RequestModel):
+    server: Label
+    name: Label
+    arguments: dict[Text, Text] = Field(default={}, max_length=MAX_ARGUMENTS)
+
+
+class ResourceChoice(RequestModel):
+    server: Label
+    uri: Annotated[str, Field(min_length=1, max_length=LONGEST_URI)]
+
+
+routes = router("Platform")
+
+
+@routes.get("/skills", response_model=SkillList, responses=failures())
+async def list_skills(service: CurrentService) -> Any:
+    """The skills that the caller may use, for a request's `skills`."""
+    return {"skills": await skills_of(service.services, service.profile, service.caller.of_tools())}
+
+
+@routes.get("/server-prompts", response_model=ServerPrompts, responses=failures())
+async def list_server_prompts(service: CurrentService) -> Any:
+    """The prompts of the MCP servers that answer."""
+    return {"prompts": await service.services.mcp.prompts(service.caller.of_tools())}
+
+
+@routes.post("/server-prompts", response_model=AttachmentBody, responses=failures(404, 413, 415))
+async def get_server_prompt(body: PromptChoice, service: CurrentService) -> Any:
+    """The text of a server's prompt with these arguments: text from outside, to be sent as a part `quote`."""
+    asked = service.services.mcp.prompt(service.caller.of_tools(), body.server, body.name, body.arguments)
+    return {"type": "text/plain", "title": f"/{body.server}:{body.name}", "data": await _answered(asked)}
+
+
+@routes.get("/resources", response_model=ResourceList, responses=failures())
+async def list_resources(service: CurrentService) -> Any:
+    """The resources of the MCP servers that answer."""
+    return {"resources": await service.services.mcp.resources(service.caller.of_tools())}
+
+
+@routes.post("/resources", response_model=AttachmentBody, responses=failures(404, 413, 415))
+async def get_resource(body: ResourceChoice, service: CurrentService) -> Any:
+    """A resource, read from its server: a text, to be sent as a part `quote`, or a stored file."""
+    found = await _answered(service.services.mcp.resource(service.caller.of_tools(), body.server, body.uri))
+    return found.as_dict() | ({"file_id": file_id_of(found.url)} if found.url else {})
+
+
+async def _answered(asked: Awaitable[T]) -> T:
+    try:
+        return await asked
+    except ToolError as error:
+        raise refused(503, str(error), code="server_unavailable") from error
