@@ -16,7 +16,8 @@ The product is one thing behind all its front doors and before all its model pro
 conversation says.
 
 The product and the provider's peer, which speaks the provider's protocol, are processes of their own; the coder
-gets the product's own toolbox in the test's process. A conversation is driven from outside, over HTTP or in a terminal.
+gets the product's own toolbox in the test's process. A conversation is driven from outside: over HTTP, in a terminal,
+by the client of an editor.
 `make test-system` holds all of them, `make test` a sample. The columns of the HTTP doors (DIAL, /v1, /v1 streaming,
 /chat) are held once more through [one address](operations.md#replicas): nginx in front of two agents that share a
 PostgreSQL, which divides the turns of each conversation between them.

@@ -9,6 +9,7 @@ import acp
 from acp import schema
 
 from task.acp.files import EditorWorkspace
+from task.conversation.inner import INNER
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.llm.base import Usage
 from task.loop import LoopObserver
@@ -54,8 +55,9 @@ class Calls(LoopObserver):
         super().model_answered(message, usage, seconds)
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
-        self._ended[call.id] = message
-        self._end()
+        if not message.interim:  # of a call that waits for the user
+            self._ended[call.id] = message
+            self._end()
         super().call_ended(call, message, seconds)
 
     def announce(self) -> None:
@@ -81,6 +83,12 @@ class Calls(LoopObserver):
         content.append(_text("\n".join(filter(None, rows))))
         about = shown.model_dump(include={"tool_call_id", "title", "kind", "locations", "raw_input"})
         return schema.ToolCallUpdate(**about, status="pending", content=content)
+
+    def settle(self, call_id: str, *, allowed: bool) -> None:
+        """End the question of a tool or a sub-agent; a call of ours ends with its result."""
+        if INNER in call_id:
+            status: schema.ToolCallStatus = "completed" if allowed else "failed"
+            self._update(acp.update_tool_call(self._shown.pop(call_id).tool_call_id, status=status))
 
     def close(self) -> None:
         """End what will not run any more in this prompt."""

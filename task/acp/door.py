@@ -18,11 +18,11 @@ from pydantic import ValidationError
 
 from task.acp.session import FOLDER, Editor, EditorSession, Place
 from task.acp.transport import StdioTransport
+from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import AgentError, Conflict, InvalidRequest, NotFound
 from task.llm.base import Usage
 from task.permissions.decisions import PermissionMode
-from task.product.attaching import AttachedFile, attach, message_with
 from task.product.parts import stranger
 from task.product.profile import EDITOR, Services
 from task.runs.request import RunCaller, RunOptions
@@ -127,7 +127,7 @@ class Door:
             raise Conflict(BUSY)
         session.busy, session.cancelled, session.run_id = True, False, ""
         try:
-            message = await _message(session, prompt)
+            message = _message(session.changes.folder, prompt)
             if (words := message.text().split()) and words[0] == "/undo":
                 done = await session.changes.undo(force="--force" in words)
                 session.update(acp.update_agent_message_text(done))
@@ -192,31 +192,23 @@ def _replay(session: EditorSession, messages: Sequence[Message]) -> None:
         session.calls.announce()
 
 
-def _within(uri: str, folder: Path) -> Path | None:
-    path = Path(os.path.realpath(unquote(urlsplit(uri).path)))
-    return path if uri.startswith("file:///") and path.is_relative_to(folder) else None
-
-
-async def _message(session: EditorSession, blocks: Sequence[Any]) -> Message:
-    """The user's message: files of the folder by their paths, or attached where no tool reads them there."""
-    product, texts, files, outside = session.product, list[str](), list[AttachedFile](), False
-    folder = product.tools.folder
+def _message(folder: Path, blocks: Sequence[Any]) -> Message:
+    """The user's message: pictures go with it, files are named, those of the folder by their paths in it."""
+    texts, pictures, outside = list[str](), list[Attachment](), False
     for block in blocks:
         match block:
             case schema.TextContentBlock():
                 texts.append(block.text)
             case schema.ImageContentBlock():
-                picture = Attachment(block.mime_type, "picture", data=block.data)
-                files.append(AttachedFile(folder, "picture", picture))
+                pictures.append(Attachment(block.mime_type, "picture", data=block.data))
             case schema.ResourceContentBlock():
-                path = _within(block.uri, folder)
-                if path is not None and product.tools.commands is None:
-                    files.append(await attach(product, session.caller.of_tools(), path))
-                else:
-                    texts.append(f"@{block.uri if path is None else path.relative_to(folder)}")
+                path = os.path.realpath(unquote(urlsplit(block.uri).path))
+                inside = block.uri.startswith("file:///") and path.startswith(f"{folder}/")
+                texts.append(f"@{path.removeprefix(f'{folder}/') if inside else block.uri}")
             case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as text):
                 outside = True
                 texts.append(f"{text.uri}:\n\n{text.text}")
             case _:
                 raise InvalidRequest("This agent takes texts, pictures, files and texts of files.")
-    return replace(message_with("\n\n".join(texts), files), unsourced=outside)
+    message = Message(Role.USER, "\n\n".join(texts), attachments=tuple(pictures))
+    return replace(user_message(message), unsourced=outside)

@@ -201,6 +201,7 @@ class EditorSession:
                 answer = Answer(chosen.startswith("allow"), reason, always=chosen == "allow_always")
                 with suppress(Conflict):  # another door was faster, or it has expired
                     await self._preparing.answer(self.caller, item.approval_id, answer)
+                self.calls.settle(item.call_id, allowed=answer.allowed)
         return not self.cancelled
 
     async def _asked(self, item: Approval) -> str:

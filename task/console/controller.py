@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from task.closing import run_blocking
-from task.console.attachments import mentioned, saved
+from task.console.attachments import AttachedFile, attach, mentioned, message_with, saved
 from task.console.configuration import ConfigurationManager
 from task.console.conversation import OWNER, Conversation, decided, load_state, save_state
 from task.console.error_handler import ErrorHandler
@@ -21,7 +21,6 @@ from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, Message, Role
 from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest, NotFound
-from task.product.attaching import AttachedFile, attach, message_with
 from task.product.framework import ConsoleProduct, console_product
 from task.runs.request import RunCaller
 from task.runs.runner import Runner
@@ -142,7 +141,7 @@ class FrameworkController:
         Raises:
             InvalidRequest: it cannot be attached.
         """
-        found = run_blocking(attach, self.product, self.caller.of_tools(), path)
+        found = run_blocking(attach, self.product, self.caller, path)
         self.attached[:] = [*(file for file in self.attached if file.path != path), found]
         return found
 

@@ -19,7 +19,12 @@ SAMPLE = (
     "a chain of calls, each built on the result before it",
     "the provider fails in the middle of an answer",
 )
-IN_SAMPLE = {"dial": ("DIAL", "/v1"), "openai": ("coding",), "ollama": ("/v1 streaming", "/chat"), "dapr": ("console",)}
+IN_SAMPLE = {
+    "dial": ("DIAL", "/v1"),
+    "openai": ("coding", "editor"),
+    "ollama": ("/v1 streaming", "/chat"),
+    "dapr": ("console",),
+}
 FULL = [
     (door, name) for name, conversation in CONVERSATIONS.items() for door in DOORS if driven(conversation, door)
 ]  # fmt: skip

@@ -298,7 +298,7 @@ async def test_a_permission_that_comes_after_the_cancel_runs_nothing(desk: Desk,
     await session.until(lambda shown: shown.asked)
     await session.cancel()
     stopped = await asking
-    desk.at.client.releases.set()
+    desk.at.client.later.put_nowait("allow_once")
     assert (await session.say("Something else.")).text == "Never mind."
     results = [item["content"] for item in desk.upstream.requests[-1].messages if item["role"] == "tool"]
     assert (stopped.stop, [status for _, status in stopped.titles]) == ("cancelled", ["failed"])

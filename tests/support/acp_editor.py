@@ -21,7 +21,7 @@ from tests.support.console import openai as openai
 from tests.support.up import environment
 
 SECONDS = 60
-LATER = "later"  # an answer that is not given before the prompt has ended
+LATER = "later"  # an answer that comes from the queue of this name
 
 
 @dataclass
@@ -51,7 +51,7 @@ class EditorClient:
         self.buffers, self.refuses = dict[str, str](), False
         self.shown, self.answers = Answer(), list[Any]()
         self.more = asyncio.Condition()
-        self.releases = asyncio.Event()
+        self.later = asyncio.Queue[str | None]()
 
     def on_connect(self, conn: Any) -> None: ...
 
@@ -63,8 +63,7 @@ class EditorClient:
         await self._changed()
         choice = self.answers.pop(0) if self.answers else LATER
         if choice == LATER:
-            await self.releases.wait()
-            choice = "allow_once"
+            choice = await self.later.get()
         if choice is None:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=choice))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from task.closing import run_blocking
-from task.console.attachments import local_path, unquoted
+from task.console.attachments import AttachedFile, local_path, unquoted
 from task.console.sign_in import sign_in, sign_out
 from task.console.slash.picks import list_skills
 from task.console.slash.tools import list_tools
@@ -19,7 +19,6 @@ from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest
 from task.llm.base import Usage
-from task.product.attaching import AttachedFile
 from task.store.records import Session, StoredGrant
 from task.store.trace_records import Trace, TraceFilter
 

@@ -17,8 +17,10 @@ from tests.contract.matrix.backends import MODEL, Backend, Peer
 from tests.contract.matrix.cells import RENAMING
 from tests.contract.matrix.coding import CodingDoor, coding_product
 from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Door, StreamingDoor
+from tests.contract.matrix.editor import EditorDoor
 from tests.contract.matrix.projection import continues, documented_names, expected, projected, stored
 from tests.contract.matrix.terminal import ConsoleDoor, console_process
+from tests.support.acp_editor import editor
 from tests.support.agent import agent_process
 from tests.support.balancer import balancer
 from tests.support.callees import callee, entry, stage
@@ -129,6 +131,11 @@ class Row:
         process = await self._once("console", lambda: console_process(self.folder / "console", self.variables))
         return ConsoleDoor(process, self.core, self.session)
 
+    async def editor(self) -> Door:
+        return EditorDoor(
+            await self._once("editor", lambda: editor(self.folder / "editor", files=True, **self.variables))
+        )
+
     def reader(self) -> ChatReader:
         return ChatReader(self.session, self.core.url, "key-one", DEPLOYMENT)
 
@@ -174,6 +181,7 @@ OPENED: Mapping[str, Callable[[Row], Awaitable[Door]]] = {
     "/chat": lambda row: row.http_door(ChatDoor),
     "console": Row.console,
     "coding": Row.coding_door,
+    "editor": Row.editor,
 }
 
 
