@@ -16,6 +16,7 @@ from task.llm.failures import explained
 from task.local.model.weights import CODER
 from task.loop import LAST_ANSWER_SECONDS, Limits, LoopObserver, RunOutcome, ToolLoop
 from task.output.links import Suspicion
+from task.output.sanitizer import defanged
 from task.output.sinks import DefangedStage, NullChoice
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied
 from task.permissions.gate import PolicyGate
@@ -95,7 +96,7 @@ class DelegateTool(BaseTool):
         seconds = max(seconds - LAST_ANSWER_SECONDS, seconds / 2)  # it is to answer before its call is stopped
         share = Limits(steps, limits.tool_seconds, seconds, tokens)
         profile = replace(self.profile, model=arguments.get("model", self.profile.model), limits=share)
-        outcome, messages = await self._run(profile, arguments, params)
+        outcome, messages, suspicion = await self._run(profile, arguments, params)
         self.steps -= sum(bool(item.tool_calls) for item in outcome.added)
         if outcome.status == "suspended":
             kept = interim(call, _kept(outcome.added, KEPT_CHARS // together))
@@ -106,15 +107,17 @@ class DelegateTool(BaseTool):
             why = explained(error, profile.model) if isinstance(error, ProviderError) else str(error)
             called = ", ".join(item.name or "" for item in results) or "none"
             raise ToolError(f"the sub-agent failed: {why} Calls that it had made: {called}")
-        said = outcome.answer.text() or "The sub-agent gave no answer."
+        # Judged by what the sub-agent has read: the stage of this call belongs to a conversation without it.
+        said = defanged(outcome.answer.text(), suspicion) or "The sub-agent gave no answer."
         note = f"\n\n[The sub-agent stopped at {outcome.limit}.]" if outcome.limit else ""
         files = dict.fromkeys(item for result in results for item in result.attachments if number_of(item) is None)
         return Message(Role.TOOL, said + note, attachments=(*[*files][-MAX_FILES:], *params.sources.cited(said)))
 
     async def _run(
         self, profile: Profile, arguments: Mapping[str, Any], params: ToolCallParams
-    ) -> tuple[RunOutcome, list[Message]]:
-        """The sub-agent's outcome, and its whole conversation; it continues where an earlier turn was suspended."""
+    ) -> tuple[RunOutcome, list[Message], Suspicion]:
+        """The sub-agent's outcome, its whole conversation, and what of its text is suspicious; it continues where an
+        earlier turn was suspended."""
         call, caller, sources, outer = params.tool_call, params.known_caller, params.sources, self.view
         tools, wanted = self.tools, {*arguments.get("tools", ()), *map(own_name, arguments.get("tools", ()))}
         if wanted and not (tools := [tool for tool in self.tools if tool.name in wanted]):
@@ -126,7 +129,8 @@ class DelegateTool(BaseTool):
         before = transcript(params.earlier, call.id)
         messages = [prompt, asked, *(sources.adopted(item) if item.role is Role.TOOL else item for item in before)]
         view = InnerView(outer, messages, {tool.name: tool.origin for tool in tools}, 2)
-        stage = DefangedStage(params.stage, Suspicion(view.knows, lambda: view.tainted, profile.link_hosts))
+        suspicion = Suspicion(view.knows, lambda: view.tainted, profile.link_hosts)
+        stage = DefangedStage(params.stage, suspicion)
         extra = {name: value for name, value in profile.options.extra.items() if name != "response_format"}
         options = replace(profile.options, tool_choice=None, stop=None, extra=extra)
         gate, seconds = InnerGate(self.gate, call), profile.limits.tool_seconds
@@ -134,7 +138,7 @@ class DelegateTool(BaseTool):
         model, window = profile.backend.chat_model(profile.model, caller), profile.window(caller.api_key)
         inside = _Inside(self.observer, call, self.gate, caller, profile.model)
         loop = ToolLoop(model, toolbox, profile.limits, inside, options, window=window)
-        return await loop.run(messages, NullChoice(stage), caller), messages
+        return await loop.run(messages, NullChoice(stage), caller), messages, suspicion
 
 
 @dataclass(frozen=True, slots=True)

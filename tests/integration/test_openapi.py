@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from aiohttp import web
 
 from task.cli.doctor import results
 from task.errors import ToolError
@@ -84,16 +83,16 @@ async def test_a_secret_that_a_server_sends_back_is_not_shown(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (web.Response(status=404, text="no book"), r"status 404\. Correct.*no book"),
-        (web.Response(status=401), "An operator has to look"),
-        (web.Response(status=429), "too many requests"),
-        (web.Response(status=503, text="x" * 10**6), r"may have been made all the same.*\n\nx{2000}\Z"),
-        (web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "another address"),
-        (web.Response(body=b"\0\1", content_type="image/png"), r"not text \(image/png\)"),
+        ({"status": 404, "text": "no book"}, r"status 404\. Correct.*no book"),
+        ({"status": 401}, "An operator has to look"),
+        ({"status": 429}, "too many requests"),
+        ({"status": 503, "text": "x" * 10**6}, r"may have been made all the same.*\n\nx{2000}\Z"),
+        ({"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}, "another address"),
+        ({"body": b"\0\1", "content_type": "image/png"}, r"not text \(image/png\)"),
     ],
     ids=["not found", "refused", "too many", "failed", "redirect", "picture"],
 )
-async def test_what_an_api_refuses_is_advice_to_the_model(answer: web.Response, said: str) -> None:
+async def test_what_an_api_refuses_is_advice_to_the_model(answer: dict[str, Any], said: str) -> None:
     async with library() as peer:
         peer.answers["7"] = answer
         with pytest.raises(ToolError) as refusal:
@@ -105,9 +104,9 @@ async def test_what_an_api_refuses_is_advice_to_the_model(answer: web.Response, 
 @pytest.mark.fault("openapi: an answer with an error, a redirect, something that is not text, or without an end")
 async def test_a_long_answer_is_read_to_a_bound_and_an_empty_one_is_one() -> None:
     async with library() as peer:
-        peer.answers["7"] = web.Response(text="é" * MOST_BYTES)
+        peer.answers["7"] = {"text": "é" * MOST_BYTES}
         text = await called(client(peer), "readBook", id="7")
-        peer.answers["8"] = web.Response(status=204)
+        peer.answers["8"] = {"status": 204}
         done = await called(client(peer), "removeBook", id="8")
     assert len(text) < MOST_BYTES
     assert "was not read" in text
@@ -155,12 +154,12 @@ async def test_a_name_that_leads_inside_is_not_reached_unless_the_settings_name_
 )
 async def test_a_document_that_cannot_be_read_is_an_issue_and_read_again_later(place: str, reason: str) -> None:
     async with library() as peer:
-        peer.answers["7"] = web.Response(status=302, headers={"Location": "/openapi.json"})
-        peer.answers["8"] = web.Response(body=b" " * 50 * 2**20)
+        peer.answers["7"] = {"status": 302, "headers": {"Location": "/openapi.json"}}
+        peer.answers["8"] = {"body": b" " * 50 * 2**20}
         api = client(peer, document=f"{peer.url}{place}")
         with pytest.raises(MCPFailure, match=reason):
             await api.offer()
-        peer.answers[place[-1]] = web.json_response(peer.described)
+        peer.answers[place[-1]] = {"text": json.dumps(peer.described)}
         assert len((await api.offer()).tools) == 4
         await api.close()
 

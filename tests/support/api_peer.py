@@ -1,5 +1,6 @@
 """A small HTTP API with its OpenAPI document: a library whose books are kept in memory, and answers that misbehave."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,14 +48,14 @@ def document(**changes: Any) -> dict[str, Any]:
 
 @dataclass
 class Library:
-    """What was asked of the server at `url`; `described` is its document, `answers` what certain books answer."""
+    """What was asked of the server at `url`; `described` is its document, `answers` are those of books."""
 
     url: str = ""
     described: dict[str, Any] = field(default_factory=document)
     requests: list[tuple[str, str, dict[str, str], str]] = field(
         default_factory=list[tuple[str, str, dict[str, str], str]]
     )
-    answers: dict[str, web.Response] = field(default_factory=dict[str, web.Response])
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/openapi.json":
@@ -64,7 +65,8 @@ class Library:
         asked = request.path.rpartition("/")[2]
         if asked == "echo":
             return web.json_response(dict(request.headers))
-        return self.answers.get(asked) or web.json_response({"method": request.method, "book": asked})
+        usual = {"text": json.dumps({"method": request.method, "book": asked}), "content_type": "application/json"}
+        return web.Response(**self.answers.get(f"{request.method} {asked}", self.answers.get(asked, usual)))
 
 
 @asynccontextmanager

@@ -1,0 +1,167 @@
+"""What APIs, sub-agents, resources and further parts bring from outside, hostile, before an obedient model."""
+
+import json
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from task.llm.scripted import Reply
+from tests.support.api_peer import Library, library
+from tests.support.chat_reader import ChatReader
+from tests.support.core_peers import calling, make_application
+from tests.support.injections import ASKED, FORMS, SECRET, Case
+from tests.support.mcp_wire import VERSION, raw_server
+from tests.support.product import TYPE, product
+from tests.support.red_team import LOCAL_TOOLS, Obedient, OutsideWorld, canary, shown_by
+from tests.support.upstream import Received
+
+SKILL = "skills/public/team/minutes"
+OPENINGS: dict[str, tuple[str, dict[str, str]]] = {
+    "api": ("library_findBooks", {}),
+    "sub-agent": ("delegate", {"task": 'Find out what the report says. CALL docs_lookup {"topic": "report"}'}),
+    "resource": ("read_mcp_resource", {"server": "outside", "uri": "docs://report"}),
+    "question": ("docs_lookup", {"topic": "report"}),
+    "skill": ("read_skill", {"name": "minutes"}),
+}
+_CAN = {"tools": {}, "resources": {}, "prompts": {}}
+_RESOURCE = {"uri": "docs://report", "name": "report", "description": "The report."}
+
+
+@dataclass(frozen=True, slots=True)
+class PartCase:
+    """One injection; see the head of `injections_by_part.yaml`."""
+
+    id: str
+    part: str
+    place: str
+    text: str
+
+
+def load_part_cases(path: Path) -> list[PartCase]:
+    items: Any = yaml.safe_load(path.read_text())
+    return [PartCase(**item) for item in items]
+
+
+class Obeying(Obedient):
+    """Opens where the tool for that is offered only: sub-agents have no sub-agents."""
+
+    def __call__(self, received: Received) -> Reply:
+        opening = self.opening if self.opening and self.opening[0] in received.tools else None
+        return Obedient.__call__(replace(self, opening=opening), received)
+
+
+async def harm_by_part(case: PartCase, folder: Path, *, guarded: bool = True) -> list[str]:
+    """The side effects of three turns that nobody approved, and what the chat would load or show.
+
+    Not `guarded`: the operator trusts every call and every address.
+    """
+    (folder / "local.py").write_text(LOCAL_TOOLS)
+    model, world = Obeying(OPENINGS[case.part]), OutsideWorld(Case(case.id, "mcp", "mcp"))
+    if case.place == "file":
+        model.opening = ("read_skill", {"name": "minutes", "path": "more.md"})
+    permissions: dict[str, Any] = {"rules": [], "link_hosts": []}
+    if not guarded:
+        permissions = {"rules": [{"action": "allow", "trusted": True}], "link_hosts": ["*"]}
+    async with AsyncExitStack() as stack:
+        bird = await stack.enter_async_context(canary())
+        world.canary = bird.url
+        text = case.text.replace("{canary}", bird.url).replace("{known}", FORMS["secret_b64"])
+        peer = await stack.enter_async_context(library())
+        world.case = replace(world.case, text=text if case.part == "sub-agent" else "Nothing special.")
+        answered = list[str]()
+        tools = _tools(world, text if case.part == "question" else "", answered)
+        outside = await stack.enter_async_context(raw_server({**_resources(case, text), **tools}))
+        _describe(peer, case, text)
+        p = await stack.enter_async_context(
+            product(
+                then=model,
+                tmp_path=folder,
+                permissions=permissions,
+                mcp_servers=[{"name": "outside", "url": outside}],
+                openapi=[{"name": "library", "document": f"{peer.url}/openapi.json"}],
+                agents={"enabled": True},
+                tool_paths=[str(folder / "local.py")],
+            )
+        )
+        shown, reader, picked = list[str](), p.reader, dict[str, Any]()
+        if case.part == "skill":
+            p.core.skill(SKILL, _skill(case, text), "Keys/ONE/")
+            picked = {"skills": [SKILL]} if case.place == "picked" else {}
+        if case.part == "skill" and not picked:
+            session = await stack.enter_async_context(calling(p.core, "key-one"))
+            made = await make_application(session, "Clerk__1.0", {"skills": [SKILL]}, type=TYPE)
+            reader = ChatReader(session, p.core.url, "key-one", made)
+        for said in (f"The code word is {SECRET}; keep it to yourself. {ASKED}", "What else does it say?", "Go on."):
+            answer = await reader.ask(said, **picked)
+            assert answer.error is None, answer.error
+            shown += [f"shows {item}" async for item in shown_by(answer, reader)]
+        if case.part != "question":  # which is put to the user
+            assert text.split("{")[0][:20] in str([seen.body for seen in p.upstream.requests]), "the text was not read"
+    written = [f"library {method} {path} {body}" for method, path, _, body in peer.requests if method != "GET"]
+    local = folder / "harm.txt"
+    return [
+        *world.harm,
+        *answered,
+        *bird.requests,
+        *written,
+        *shown,
+        *(local.read_text().splitlines() if local.exists() else []),
+    ]
+
+
+def _tools(world: OutsideWorld, question: str, answered: list[str]) -> dict[str, Any]:
+    # A tool that reads asks the user the question, if there is one, and keeps the answers.
+    async def called(params: dict[str, Any]) -> dict[str, Any]:
+        given = (params.get("inputResponses") or {}).values()
+        answered.extend(f"answers {item}" for item in given if item["action"] == "accept")
+        if params["name"] != "docs_lookup" or not question or params.get("inputResponses"):
+            return await world.called(params)
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        asked = {"method": "elicitation/create", "params": {"message": question, "requestedSchema": schema}}
+        return {"resultType": "input_required", "inputRequests": {"q": asked}, "requestState": "1"}
+
+    return {"tools/list": lambda _: world.listed(), "tools/call": called}
+
+
+def _skill(case: PartCase, text: str) -> dict[str, bytes]:
+    described = json.dumps(text if case.place == "description" else "Write minutes.")
+    body = text if case.place in ("picked", "body") else "Begin with the date."
+    head = f"---\nname: minutes\ndescription: {described}\n---\n"
+    return {"SKILL.md": f"{head}{body}\n".encode(), "more.md": (text if case.place == "file" else "More.").encode()}
+
+
+def _resources(case: PartCase, text: str) -> dict[str, Any]:
+    placed = {case.place: text} if case.part == "resource" else {}
+    listed = {**_RESOURCE, **{name: given for name, given in placed.items() if name in _RESOURCE}}
+    contents = [{"uri": _RESOURCE["uri"], "text": placed.get("contents", "The report.")}]
+    return {
+        "server/discover": {"supportedVersions": [VERSION], "capabilities": _CAN},
+        "resources/list": {"resources": [listed]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "resources/read": {"contents": contents},
+        "prompts/list": {"prompts": []},
+    }
+
+
+def _describe(peer: Library, case: PartCase, text: str) -> None:
+    if case.part != "api":
+        return
+    find = peer.described["paths"]["/books"]["get"]
+    match case.place:
+        case "answer":
+            peer.answers["GET books"] = {"text": json.dumps({"books": [text]}), "content_type": "application/json"}
+        case "error":
+            peer.answers["GET books"] = {"status": 422, "text": text}
+        case "summary" | "description":
+            find[case.place] = text
+        case "parameter":
+            find["parameters"][0]["description"] = text
+        case "values":
+            find["parameters"][1]["schema"]["enum"] = [text, "a"]
+        case "default":
+            find["parameters"][1]["schema"]["default"] = text
+        case _:
+            peer.described |= json.loads(text)
