@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.closing import run_blocking
+from task.console.attachments import AttachedFile
 from task.console.terminal.rendering import one_line
 from task.conversation.messages import Attachment
-from task.product.attaching import AttachedFile
 from task.product.skills import skills_of
 
 if TYPE_CHECKING:
