@@ -7,7 +7,7 @@ from functools import partial
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
-from task.conversation.inner import waiting_calls
+from task.conversation.inner import DELEGATE, waiting_calls
 from task.conversation.inputs import Answer, timed
 from task.conversation.messages import FOLDER, Message, Role, system, unanswered
 from task.conversation.sources import Sources
@@ -189,7 +189,7 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own, limits, sources = request.own_names, profile.limits, request.sources or Sources(messages)
-    if profile.agents is not None:
+    if profile.agents is not None and DELEGATE not in own:
         ours = [tool for tool in tools if tool.name not in own]
         tools = [*await sub_agents(profile, request.caller.api_key, ours, gate, view, observer), *tools]
     toolbox = Toolbox(

@@ -7,9 +7,7 @@ from dataclasses import replace
 from task.conversation.messages import Message, Role, ToolCall, message_from, tool_message, unanswered
 
 DELEGATE = "delegate"
-INNER = (
-    "::"  # between the id of the agent's call and that of the sub-agent's own, where both are looked up in one place
-)
+INNER = "::inner::"  # between the ids of a call and of one that its sub-agent makes; no provider's id has it
 ASKS = "ask-"  # begins the id, behind that of a tool's call, with which the tool asks the user for something
 AT_WORK = "[A sub-agent works on this.]"
 

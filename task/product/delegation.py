@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from task.conversation.inner import DELEGATE, inner, interim, transcript
+from task.conversation.inner import DELEGATE, INNER, inner, interim, transcript
 from task.conversation.inputs import timed
 from task.conversation.messages import Message, Role, ToolCall, unanswered, user
 from task.conversation.pruning import Budget, shortened
@@ -47,7 +47,7 @@ _CUT = "\n[cut: shortened while the user was asked; call the tool again if the r
 
 async def sub_agents(
     profile: Profile, key: str, tools: Sequence[BaseTool], gate: PolicyGate, view: ContextView, observer: LoopObserver
-) -> "list[DelegateTool]":
+) -> list[BaseTool]:
     """The tool that delegates to sub-agents with these tools; none where the profile or its model has no sub-agents."""
     if profile.agents is None or not tools or not profile.rules.policy.offers(DELEGATE) or DELEGATE in named(tools):
         return []
@@ -55,7 +55,8 @@ async def sub_agents(
     tokens = await limit() if limit is not None else None
     too_small = profile.model == CODER.name or (tokens is not None and tokens < LEAST_TOKENS)
     agents = profile.agents
-    return [] if too_small else [DelegateTool(profile, agents.models, agents.steps, tools, gate, view, observer)]
+    tool = DelegateTool(profile, agents.models, agents.steps, tools, gate, view, observer)
+    return [] if too_small else profile.kept([tool])
 
 
 @dataclass(eq=False)
@@ -119,6 +120,8 @@ class DelegateTool(BaseTool):
         """The sub-agent's outcome, its whole conversation, and what of its text is suspicious; it continues where an
         earlier turn was suspended."""
         call, caller, sources, outer = params.tool_call, params.known_caller, params.sources, self.view
+        if caller.conversation_id:  # so that what servers keep for it, such as variables, is its own
+            caller = replace(caller, conversation_id=f"{caller.conversation_id}{INNER}{call.id}")
         tools, wanted = self.tools, {*arguments.get("tools", ()), *map(own_name, arguments.get("tools", ()))}
         if wanted and not (tools := [tool for tool in self.tools if tool.name in wanted]):
             raise ToolError(f"none of these tools is here; there are {', '.join(named(self.tools))}")

@@ -30,7 +30,7 @@ async def test_the_trace_shows_what_a_sub_agent_did_and_counts_its_tokens(tmp_pa
         [listed] = (await api.get("/traces")).json["traces"]
         trace = (await api.get(f"/traces/{listed['trace_id']}")).json
     assert reply.json["usage"]["total_tokens"] == 1100
-    calls = [(call["name"], "::" in call["id"], call["result"]) for call in trace["tool_calls"]]
+    calls = [(call["name"], "::inner::" in call["id"], call["result"]) for call in trace["tool_calls"]]
     assert calls == [("calculator", True, "1175"), ("delegate", False, "1175")]
     assert [turn["role"] for turn in trace["turns"]] == ["user", "assistant", "tool", "assistant"]
     assert sorted(item["tool"] for item in trace["decisions"]) == ["calculator", "delegate"]

@@ -18,6 +18,8 @@ from task.permissions.taint import Origin
 from task.product.delegation import PROMPT
 from task.product.profile import SubAgents
 from task.tools.base import BaseTool, object_schema, text
+from task.tools.declare import tool
+from task.tools.models import ToolCallParams
 from tests.support.in_process import Chat, agents
 from tests.support.tools import MadeTool
 
@@ -65,10 +67,10 @@ class Office:
 
 @asynccontextmanager
 async def chat(office: Office, sub: SubAgents | None = DEFAULT, **options: Any) -> AsyncGenerator[Chat]:
-    limits = options.pop("limits", {})
+    limits, builtin = options.pop("limits", {}), options.pop("builtin", None)
     async with agents(ScriptedModel(then=office.reply), *office.tools, **options) as found:
         services, profile = found.opened
-        found.opened = services, replace(profile, agents=sub, limits=replace(profile.limits, **limits))
+        found.opened = services, replace(profile, agents=sub, builtin=builtin, limits=replace(profile.limits, **limits))
         yield Chat(found)
 
 
@@ -157,6 +159,24 @@ async def test_a_rule_that_asks_about_everything_asks_once_about_each_call() -> 
     assert office.done == ["look a"]
 
 
+async def test_what_servers_keep_for_a_conversation_is_apart_for_each_sub_agent() -> None:
+    seen = list[str]()
+
+    @tool
+    def where(params: ToolCallParams) -> str:
+        """Tell the conversation."""
+        seen.append(params.conversation_id)
+        return "here"
+
+    look = [wants("where"), says("done")]
+    office = Office([delegated("a", "b") & wants("where"), says("End.")], {"a": look, "b": look})
+    async with chat(office) as it:
+        it.agents.tools = [where]
+        await it.say("Go")
+    assert "chat-1" in seen
+    assert len(set(seen)) == 3
+
+
 async def test_another_message_closes_the_questions_of_sub_agents() -> None:
     office = Office([delegated("one"), says("As you like.")], {"one": [wants("note", text="a")]})
     async with chat(office) as it:
@@ -234,6 +254,7 @@ async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> No
     [
         (SubAgents(), {}, True),
         (None, {}, False),
+        (SubAgents(), {"builtin": "look"}, False),
         (SubAgents(), {"tokens": 7_000}, False),
         (SubAgents(), {"tokens": 9_000}, True),
     ],
