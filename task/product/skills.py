@@ -160,7 +160,7 @@ async def skills_of(
     """
     if len(picked) > MOST_PICKED:
         raise InvalidRequest(f"At most {MOST_PICKED} skills can be picked for one message.")
-    earlier = [skill for skill in skills_read(messages) if skill.source == "picked"][:MOST_PICKED]
+    earlier = catalogue(skill for skill in skills_read(messages) if skill.source == "picked")[:MOST_PICKED]
     chosen = (*(url for url in picked if "/" in url), *(skill.url for skill in earlier))
     urls: dict[str, Source] = dict.fromkeys(chosen, "picked")
     urls = {**dict.fromkeys(profile.skill_urls, "dial"), **urls}
