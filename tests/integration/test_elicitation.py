@@ -152,5 +152,5 @@ async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     ):
         await api.complete("Book")
     result = result_in(api.upstream.requests[-1])
-    assert result.startswith("Booked: decline None.\n\n[The server asked the user for something, which was declined: ")
+    assert result.startswith("Error: The server asked the user for something, which was declined: ")
     assert reason in result

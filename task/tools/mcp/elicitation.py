@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from task.conversation.inner import ASKS, inner, interim
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.errors import ArgumentsError
 from task.llm.schemas import plain_schema
 from task.permissions.icerc import ICERC, RiskAssessment, visible
 from task.tools.toolbox import Paused, Pending
@@ -20,25 +22,24 @@ if TYPE_CHECKING:
 
 MAX_FIELDS, LONGEST, LONGEST_STATE = 10, 5_000, 50_000  # of a form; characters of a question and of a server's state
 SIMPLE = frozenset({"string", "number", "integer", "boolean"})
-DECLINED = "[The server asked the user for something, which was declined: {}.]"
-OLDER = "a server of the older protocol can only be answered while its call runs"
 # Only pages of the server's own may ask for these. Source: the MCP specification, Elicitation.
 _SECRET = re.compile(
     r"pass-?(?:word|phrase|code|wd)|secret|credential|(?:api|private)[ _-]?key|access[ _-]?token|\b(?:pin|cvv|otp)\b",
     re.IGNORECASE,
 )
 _PAIR = re.compile(r"\s*([\w.-]+)\s*[=:]\s*(.*?)\s*", re.DOTALL)
+REFUSED = "The server asked the user for something, which was declined: {}. The call has not been completed."
 
 
-def question_of(result: wire.InputRequiredResult) -> dict[str, Any]:
-    """What the server asks, as JSON. Raises: ValueError: no user is asked that, with the reason."""
+def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]:
+    """What the server asks in this round of a call, as JSON. Raises: ValueError: no user is asked that, with why."""
     [(key, request), *more] = (result.input_requests or {}).items()
     if more or request.method != "elicitation/create":
         raise ValueError("users are asked one question at a time, and nothing else")
     asked = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
     if len(json.dumps(asked)) > LONGEST or len(result.request_state or "") > LONGEST_STATE:
         raise ValueError("it is too long")
-    question = {"key": key, "state": result.request_state, "message": asked["message"]}
+    question = {"key": key, "state": result.request_state, "message": asked["message"], "round": round_}
     if asked["mode"] == "url":
         parts = urlsplit(asked["url"])
         local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
@@ -55,8 +56,8 @@ def question_of(result: wire.InputRequiredResult) -> dict[str, Any]:
         raise ValueError(f"a form has one to {MAX_FIELDS} fields, with text, numbers or yes and no")
     if _SECRET.search(json.dumps(asked)):
         raise ValueError("passwords and secrets are not asked for in a chat")
-    defaults = {name: shape.get("default") for name, shape in fields.items()}
-    shown = {"fields": fields, "needed": schema.get("required", []), "answer": defaults}
+    answer = {name: shape.get("default") for name, shape in fields.items()}
+    shown = {"fields": fields, "needed": schema.get("required", []), "answer": answer}
     return {**question, "schema": {**schema, "additionalProperties": False}, "shown": shown}
 
 
@@ -67,44 +68,35 @@ def put(call: ToolCall, server: str, question: Mapping[str, Any], problem: str =
     kept = interim(call, [Message(Role.ASSISTANT, tool_calls=(asks,), memo=json.dumps(question))])
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items()]
     card = ICERC("", "\n".join(lines), "", RiskAssessment("medium", f"your answer is sent to {server}"))
-    asking = Pending(
-        inner(call, asks),
-        card,
-        "",
-        f"{server} wants to know it before it goes on",
-        title=visible(f"{server} asks: {question['message']}"),
-        arguments=shown,
-    )
-    return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=(asking,))
+    because, title = f"{server} wants to know it before it goes on", visible(f"{server} asks: {question['message']}")
+    waiting = Pending(inner(call, asks), card, "", because, title=title, arguments=shown)
+    return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=(waiting,))
 
 
-def answer_to(question: Mapping[str, Any], said: str) -> dict[str, Any]:
-    """What is sent to the server, where the user `said` this, or approved without a word.
+def answer_to(question: Mapping[str, Any], said: str | None) -> dict[str, Any]:
+    """What is sent to the server, where the user `said` this, or nothing and approved.
 
-    Raises: ValueError: the answer does not fit the form.
+    Raises:
+        ArgumentsError: the answer does not fit the form, or has not come yet (None).
     """
     from jsonschema import Draft202012Validator
 
-    if "schema" not in question:
-        return {"action": "accept"}
-    fields, values = question["schema"]["properties"], dict(question["shown"]["answer"])
-    pairs = [_PAIR.fullmatch(part) for part in re.split(r"[;\n]", said)] if len(fields) > 1 else []
-    if said.startswith("{"):
-        given = json.loads(said)
-        values = given.get("answer", given)
-    elif said:
-        words = {found[1]: found[2] for found in pairs if found} or {next(iter(fields)): said}
-        for name, text in words.items():
-            is_text = fields.get(name, {}).get("type") == "string"
-            values[name] = text if is_text else {"yes": True, "no": False}.get(text.lower(), _read(text))
-    content = {name: value for name, value in values.items() if value is not None}
-    for fault in Draft202012Validator(question["schema"]).iter_errors(content):
-        raise ValueError(f"{'.'.join(map(str, fault.path)) or 'the answer'}: {fault.message}")
-    return {"action": "accept", "content": content}
-
-
-def _read(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    if said is None:
+        raise ArgumentsError("")
+    result: dict[str, Any] = {"action": "accept"}
+    if "schema" in question:
+        fields, values = question["schema"]["properties"], dict(question["shown"]["answer"])
+        if said.startswith("{"):
+            given = json.loads(said)
+            values = given.get("answer", given)
+        elif said:
+            pairs = [_PAIR.fullmatch(part) for part in re.split(r"[;\n]", said)] if len(fields) > 1 else []
+            for name, text in ([pair[1], pair[2]] for pair in pairs if pair) if pairs else [(next(iter(fields)), said)]:
+                values[name] = text
+                if fields.get(name, {}).get("type") != "string":
+                    with suppress(ValueError):
+                        values[name] = json.loads({"yes": "true", "no": "false"}.get(text.lower(), text.lower()))
+        result["content"] = {name: value for name, value in values.items() if value is not None}
+        for fault in Draft202012Validator(question["schema"]).iter_errors(result["content"]):
+            raise ArgumentsError(f"{'.'.join(map(str, fault.path)) or 'the answer'}: {fault.message}")
+    return result

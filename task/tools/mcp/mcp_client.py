@@ -29,7 +29,7 @@ from task.tools.mcp.connection import (
     is_modern,
     sdk_loaded,
 )
-from task.tools.mcp.elicitation import DECLINED, OLDER, question_of
+from task.tools.mcp.elicitation import REFUSED, question_of
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.offers import Offer, offer_of, text_of
 from task.tools.mcp.results import (
@@ -54,6 +54,9 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]  # done,
 TOOL_SECONDS = 300.0
 MOST_KNOWN = 1_000
 PARALLEL = 16
+OLDER = (
+    "[The server asked the user for something, which was declined: a call of its older protocol cannot wait for it.]"
+)
 MAX_ROUNDS, PAUSE_SECONDS = 10, 0.25  # of a call that the server does not answer at once
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
@@ -154,12 +157,12 @@ class MCPClient:
         timeout: float | None = None,  # noqa: ASYNC109 - it is also sent to the server
         on_progress: Progress | None = None,
         identity: CallIdentity = SERVICE,
-        answer: Mapping[str, Any] | None = None,
+        answer: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
     ) -> MCPResult:
         """The tool's result, which may have `is_error`; a cancelled call is cancelled on the server as well.
 
-        `timeout` is in seconds; `meta` is sent as `_meta`. `answer` has `input_responses` and `request_state` where the
-        result before was a question.
+        `timeout` is in seconds; `meta` is sent as `_meta`. `answer` is the question that the result before was, with
+        what is sent for it.
 
         Raises:
             MCPFailure: the server did not answer.
@@ -172,26 +175,27 @@ class MCPClient:
                 await client.list_tools()  # cached; it tells the SDK which arguments are sent as headers
             client.session.validate_tool_result = _unchecked
             sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
-            session: Any = client.session
-            given, note, declined = dict(answer or {}), "", self.declined
+            session, declined, given = cast("Any", client.session), self.declined, dict[str, Any]()
+            if answer is not None:
+                question, said = answer
+                given = {"input_responses": {question["key"]: said}, "request_state": question["state"]}
+                for _ in range(2 * question["round"]):  # requests that belong together must not have the same id
+                    await session.send_discover(client.protocol_version)
             for _ in range(MAX_ROUNDS):
-                result = await session.call_tool(
-                    name, arguments, seconds, reported, meta=sent, allow_input_required=True, **given
-                )
+                options = {"meta": sent, "allow_input_required": True, **given}
+                result = await session.call_tool(name, arguments, seconds, reported, **options)
                 if result.result_type != "input_required":
-                    note = note or (DECLINED.format(OLDER) if self.declined > declined else "")
                     found = result_of(result)
-                    return replace(found, text="\n\n".join(filter(None, (found.text, note))))
+                    return found if declined == self.declined else replace(found, text=f"{found.text}\n\n{OLDER}")
+                if result.input_requests:
+                    try:
+                        asked = question_of(result, answer[0]["round"] + 1 if answer is not None else 1)
+                    except ValueError as reason:
+                        return MCPResult(REFUSED.format(reason), is_error=True)
+                    return MCPResult("", question=asked)
                 given = {"request_state": result.request_state}
-                if not result.input_requests:
-                    await asyncio.sleep(PAUSE_SECONDS)
-                    continue
-                try:
-                    return MCPResult("", question=question_of(result))
-                except ValueError as reason:
-                    note = DECLINED.format(reason)
-                    given["input_responses"] = {key: {"action": "decline"} for key in result.input_requests}
-            raise ToolError(note or f"{name} does not say what it waits for.")
+                await asyncio.sleep(PAUSE_SECONDS)
+            return MCPResult(f"{name} did not say what it waits for.", is_error=True)
 
         return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
 

@@ -12,7 +12,7 @@ from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, Result, SignIn, calling, no_access
-from task.errors import ToolError
+from task.errors import ArgumentsError, ToolError
 from task.output.sinks import StageSink
 from task.permissions.icerc import words
 from task.tools.base import BaseTool, ToolSpec
@@ -88,21 +88,17 @@ class MCPTool(BaseTool):
         caller = tool_call_params.caller
         to = calling(caller, self._called) if caller is not None and self._called else caller
         identity = await self._identify(to)
-        before = transcript(tool_call_params.earlier, tool_call_params.tool_call.id)
-        question, answer = json.loads(before[-1].memo or "{}") if before else {}, None
-        if before and not question:
-            raise ToolError("It was interrupted and may have been done: look whether it was before you call it again.")
-        if question:
-            said = tool_call_params.known_caller.said.get(before[-1].tool_calls[0].id)
-            if said is None:  # the user has answered another question
-                return put(tool_call_params.tool_call, self.client.name, question)
+        answer = None
+        if before := transcript(tool_call_params.earlier, tool_call_params.tool_call.id):
+            asked = before[-1]
+            if not asked.tool_calls:  # it was answered, and the process died
+                raise ToolError("It was interrupted and may have been done: look before you call it again.")
+            question = json.loads(asked.memo)
             try:
-                answer = {
-                    "input_responses": {question["key"]: answer_to(question, said)},
-                    "request_state": question["state"],
-                }
-            except ValueError as problem:
-                return put(tool_call_params.tool_call, self.client.name, question, str(problem))
+                said = tool_call_params.known_caller.said.get(asked.tool_calls[0].id)
+                answer = question, answer_to(question, said)
+            except ArgumentsError as error:
+                return put(tool_call_params.tool_call, self.client.name, question, str(error))
         call = partial(
             self.client.call,
             self.mcp_tool_model.name,
