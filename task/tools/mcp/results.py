@@ -223,7 +223,8 @@ def failure_of(
     leaves = list(_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves) or asked_to_stop():
         return None
-    status = statuses[-1] if statuses else None
+    # The SDK goes on to the older handshake after whatever the newer one was refused with.
+    status = 401 if 401 in statuses else statuses[-1] if statuses else None
     faults = {_fault(leaf, status, session) for leaf in leaves}
     fault = next(known for known in Fault if known in faults)
     if fault is Fault.REFUSED:
