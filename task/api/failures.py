@@ -110,6 +110,8 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
             status, code = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
             param = "Idempotency-Key" if isinstance(error, errors.KeyReused) else None
             return refused(status, str(error), code, param, 5 if status >= 429 else None, reference=reference)
+        case errors.ToolError():  # a server outside, of which a route asked something
+            return refused(503, str(error), "server_unavailable", reference=reference)
         case errors.ProviderError():
             reference, text = reported(error, model)
             status = _PROVIDER_STATUSES.get(error.status_code or 0, 502)

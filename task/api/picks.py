@@ -1,21 +1,17 @@
 """What a user may pick for a message: skills, and the prompts and resources of MCP servers."""
 
-from collections.abc import Awaitable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from task.api.failures import failures, refused
+from task.api.failures import failures
 from task.api.messages import Label
 from task.api.schemas import AttachmentBody, RequestModel, ResponseModel, Text
 from task.api.service import CurrentService, router
 from task.core_client.files import file_id_of
-from task.errors import ToolError
 from task.product.skills import skills_of
 from task.skills.skill import Source
 from task.tools.mcp.offers import LONGEST_URI, MAX_ARGUMENTS, MCPPrompt, MCPResource
-
-T = TypeVar("T")
 
 
 class SkillBody(ResponseModel):
@@ -67,8 +63,8 @@ async def list_server_prompts(service: CurrentService) -> Any:
 @routes.post("/server-prompts", response_model=AttachmentBody, responses=failures(404, 413, 415))
 async def get_server_prompt(body: PromptChoice, service: CurrentService) -> Any:
     """The text of a server's prompt with these arguments: text from outside, to be sent as a part `quote`."""
-    asked = service.services.mcp.prompt(service.caller.of_tools(), body.server, body.name, body.arguments)
-    return {"type": "text/plain", "title": f"/{body.server}:{body.name}", "data": await _answered(asked)}
+    asking = service.caller.of_tools(), body.server, body.name, body.arguments
+    return (await service.services.mcp.prompt(*asking)).as_dict()
 
 
 @routes.get("/resources", response_model=ResourceList, responses=failures())
@@ -80,12 +76,5 @@ async def list_resources(service: CurrentService) -> Any:
 @routes.post("/resources", response_model=AttachmentBody, responses=failures(404, 413, 415))
 async def get_resource(body: ResourceChoice, service: CurrentService) -> Any:
     """A resource, read from its server: a text, to be sent as a part `quote`, or a stored file."""
-    found = await _answered(service.services.mcp.resource(service.caller.of_tools(), body.server, body.uri))
+    found = await service.services.mcp.resource(service.caller.of_tools(), body.server, body.uri)
     return found.as_dict() | ({"file_id": file_id_of(found.url)} if found.url else {})
-
-
-async def _answered(asked: Awaitable[T]) -> T:
-    try:
-        return await asked
-    except ToolError as error:
-        raise refused(503, str(error), code="server_unavailable") from error

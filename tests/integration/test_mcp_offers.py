@@ -78,7 +78,7 @@ async def test_prompts_and_resources_are_listed_and_read(older: bool) -> None:
     assert (prompt.server, prompt.name) == ("library", "review")
     assert [argument.name for argument in prompt.arguments if argument.required] == ["text"]
     assert (guide.uri, guide.name, guide.template, template.template) == ("docs://guide", "The guide", False, True)
-    assert text == "Review it.\n\nAssistant: Gladly."
+    assert text.data == "Review it.\n\nAssistant: Gladly."
     assert "- library: docs://guide (The guide)" in tool.description
     assert "docs://pages/{name} (template): page" in results[0].text()
     assert [result.text() for result in results[1:]] == ["Text of docs://guide.", "Text of docs://pages/2."]

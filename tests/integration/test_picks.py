@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from task.console.slash.completion import complete
-from task.console.slash.picks import values_of
 from task.llm.scripted import says
 from tests.support.command_console import talking
 from tests.support.http_api import http_api, said
@@ -83,19 +82,3 @@ async def test_the_console_lists_completes_and_uses_them(tmp_path: Path) -> None
     assert f"- /tickets:triage (text/plain): {QUOTED}\n> Triage ticket 7." in prompt[-1]["content"]
     assert f"- @tickets:note://lamp (text/plain): {QUOTED}\n> The lamp is broken." in resource[-1]["content"]
     assert resource[-1]["content"].count("\n- ") == 1
-
-
-@pytest.mark.parametrize(
-    ("typed", "values"),
-    [
-        ("", {}),
-        ("7", {"ticket": "7"}),
-        ("7 very kind words", {"ticket": "7", "tone": "very kind words"}),
-        ("tone=kind 7", {"ticket": "7", "tone": "kind"}),
-        ("ticket='a b' tone=x rest", {"ticket": "a b", "tone": "x"}),
-        ("don't", {"ticket": "don't"}),
-        ("a=b", {"ticket": "a=b"}),
-    ],
-)
-def test_the_arguments_of_a_prompt_are_typed_in_order_or_by_name(typed: str, values: dict[str, str]) -> None:
-    assert values_of(typed, ["ticket", "tone"]) == values

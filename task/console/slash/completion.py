@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from task.console.slash.picks import completions
 from task.console.slash.table import COMMANDS, DETACH, OVERWRITE, REVOKE
 from task.console.terminal.rendering import last_word
-from task.errors import AgentError
 from task.tools.workspace.root import IGNORED
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ def complete(console: FrameworkController, text: str) -> list[str]:
         return []
     word, folder = last_word(text), console.folder
     if word.startswith("@"):
-        found = [f"@{path}" for path in _paths(word[1:], folder)]
-        return [*found, *_picks(console, word)][:MOST]
+        return [*(f"@{path}" for path in _paths(word[1:], folder)), *completions(console, word)][:MOST]
     if not text.startswith("/"):
         return []
     if word == text:
-        return [*(name for name in COMMANDS if name.startswith(word.lower())), *_picks(console, word)][:MOST]
+        commands = [name for name in COMMANDS if name.startswith(word.lower())]
+        return list(dict.fromkeys([*commands, *completions(console, word)]))[:MOST]
     name, _, rest = text.partition(" ")
     match name.lower(), rest.removesuffix(word).strip():
         case "/save", _:
@@ -60,12 +59,6 @@ def complete(console: FrameworkController, text: str) -> list[str]:
         case _:
             found = []
     return [candidate for candidate in found if candidate.startswith(word)][:MOST]
-
-
-def _picks(console: FrameworkController, word: str) -> list[str]:
-    with suppress(AgentError):  # a server that is down has nothing to offer
-        return [name for name in completions(console, word[0]) if name.startswith(word) and name not in COMMANDS]
-    return []
 
 
 def _paths(word: str, folder: Path) -> list[str]:

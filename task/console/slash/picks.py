@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile
 from task.console.terminal.rendering import one_line
-from task.conversation.messages import Attachment
 from task.product.skills import skills_of
 
 if TYPE_CHECKING:
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from task.skills import Skill
 
 NOTHING = "There are no skills, and no MCP server has prompts."
-_RESOURCE = re.compile(r"(?:^|(?<=\s))@([\w-]+):(\S+)")
+_RESOURCE = re.compile(r"(?:^|(?<=\s))(@([\w-]+):(\S*[^\s.,;:!?)]))")  # without the end of a sentence
 
 
 def skills(console: FrameworkController) -> list[Skill]:
@@ -36,13 +33,11 @@ def pick(console: FrameworkController, name: str, argument: str) -> bool:
     hub, caller = console.product.services.mcp, console.caller.of_tools()
     server, is_prompt, wanted = name.removeprefix("/").partition(":")
     if is_prompt:
-        known = run_blocking(hub.prompts, caller)
-        names = next(
-            ([each.name for each in item.arguments] for item in known if (item.server, item.name) == (server, wanted)),
-            (),
-        )
-        text = run_blocking(hub.prompt, caller, server, wanted, values_of(argument, names))
-        console.attached.append(AttachedFile(Path(name), name, Attachment("text/plain", name, data=text)))
+        known = {(item.server, item.name): item.arguments for item in run_blocking(hub.prompts, caller)}
+        names = [item.name for item in known.get((server, wanted), ())]
+        words = argument.split(maxsplit=max(len(names) - 1, 0))  # the last argument has all that is left
+        given = dict(zip(names, words, strict=False))
+        console.attached.append(AttachedFile(Path(name), name, run_blocking(hub.prompt, caller, server, wanted, given)))
     elif server in (skill.name for skill in skills(console)):
         console.conversation.skills = (server,)
     else:
@@ -50,49 +45,26 @@ def pick(console: FrameworkController, name: str, argument: str) -> bool:
     return True
 
 
-def values_of(argument: str, names: Sequence[str]) -> dict[str, str]:
-    """The values of a prompt's arguments: words `name=value`, and others in the order of the names, the last one with
-    all that is left."""
-    try:
-        words = shlex.split(argument)
-    except ValueError:  # an apostrophe
-        words = argument.split()
-    given, plain = dict[str, str](), list[str]()
-    for word in words:
-        name, sign, value = word.partition("=")
-        if sign and name in names:
-            given[name] = value
-        else:
-            plain.append(word)
-    free = [name for name in names if name not in given]
-    if free and len(plain) > len(free):
-        plain[len(free) - 1 :] = [" ".join(plain[len(free) - 1 :])]
-    return given | dict(zip(free, plain, strict=False))
-
-
 def resources_in(console: FrameworkController, text: str) -> list[AttachedFile]:
     """The resources of servers that a message names; words that name none are just words."""
     hub, caller, found = console.product.services.mcp, console.caller.of_tools(), list[AttachedFile]()
     named = _RESOURCE.findall(text)
     listed = run_blocking(hub.resources, caller) if named else ()
-    for server, uri in named:
-        for candidate in (uri, uri.rstrip(".,;:!?)")):  # the end of a sentence
-            if any(item.server == server and item.covers(candidate) for item in listed):
-                name = f"@{server}:{candidate}"
-                found.append(AttachedFile(Path(name), name, run_blocking(hub.resource, caller, server, candidate)))
-                break
+    for name, server, uri in named:
+        if any(item.server == server and item.covers(uri) for item in listed):
+            found.append(AttachedFile(Path(name), name, run_blocking(hub.resource, caller, server, uri)))
     return found
 
 
-def completions(console: FrameworkController, sign: str) -> list[str]:
-    """What may follow a slash or an `@`, beside commands and files."""
-    hub, caller = console.product.services.mcp, console.caller.of_tools()
-    if sign == "@":
+def completions(console: FrameworkController, word: str) -> list[str]:
+    """What may take the place of a word that begins with a slash or an `@`, beside commands and files."""
+    hub, caller, found = console.product.services.mcp, console.caller.of_tools(), list[str]()
+    if word[0] == "@":
         found = [f"@{item.server}:{item.uri}" for item in run_blocking(hub.resources, caller)]
     else:
         found = [f"/{skill.name}" for skill in skills(console)]
         found += [f"/{item.server}:{item.name}" for item in run_blocking(hub.prompts, caller)]
-    return [name for name in found if name.isprintable() and " " not in name]
+    return [name for name in found if name.startswith(word) and name.isprintable() and " " not in name]
 
 
 def list_skills(console: FrameworkController, argument: str) -> str:

@@ -178,8 +178,8 @@ class MCPHub:
         """The prompts of all servers for this caller; what servers say of them is text from outside."""
         return [prompt for _, offer in await self._offers(caller) for prompt in offer.prompts]
 
-    async def prompt(self, caller: Caller, server: str, name: str, arguments: Mapping[str, str]) -> str:
-        """The text of a prompt: text from outside, which the user has chosen but did not write.
+    async def prompt(self, caller: Caller, server: str, name: str, arguments: Mapping[str, str]) -> Attachment:
+        """The text of a prompt, to be quoted in a message: the user has chosen it but did not write it.
 
         Raises:
             NotFound: there is no such server or prompt.
@@ -187,8 +187,9 @@ class MCPHub:
             ToolError: the server does not answer.
         """
         one, offer = (await self._offers(caller, server))[0]
-        offer.prompt(name).check(arguments)
-        return await _for_user(one.client.prompt(name, dict(arguments), identity=await one.identity(caller)))
+        offer.check(name, arguments)
+        text = await _for_user(one.client.prompt(name, dict(arguments), identity=await one.identity(caller)))
+        return Attachment("text/plain", f"/{server}:{name}", data=text)
 
     async def resources(self, caller: Caller) -> list[MCPResource]:
         """The resources and templates of all servers for this caller; names are text from outside."""

@@ -63,11 +63,6 @@ class MCPPrompt:
     description: str
     arguments: tuple[PromptArgument, ...]
 
-    def check(self, given: Mapping[str, str]) -> None:
-        """Raises: InvalidRequest: an argument that it needs has no value."""
-        if missing := [item.name for item in self.arguments if item.required and not given.get(item.name)]:
-            raise InvalidRequest(f"{self.name} needs a value for: {', '.join(missing)}.")
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -77,11 +72,13 @@ class Offer:
     resources: list[MCPResource] = field(default_factory=list[MCPResource])
     prompts: list[MCPPrompt] = field(default_factory=list[MCPPrompt])
 
-    def prompt(self, name: str) -> MCPPrompt:
-        """The prompt of this name. Raises: NotFound: there is none."""
-        if (found := next((item for item in self.prompts if item.name == name), None)) is None:
+    def check(self, name: str, given: Mapping[str, str]) -> None:
+        """Raises: NotFound: there is no prompt of this name; InvalidRequest: an argument that it needs is missing."""
+        arguments = {item.name: item.arguments for item in self.prompts}
+        if name not in arguments:
             raise NotFound(f"The server has no prompt {name[:LONGEST_NAME]!r}.")
-        return found
+        if missing := [item.name for item in arguments[name] if item.required and not given.get(item.name)]:
+            raise InvalidRequest(f"{name} needs a value for: {', '.join(missing)}.")
 
     def checked(self, uri: str) -> str:
         """The URI. Raises: NotFound: no resource has it, and no template leads to it."""
