@@ -290,7 +290,7 @@ async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
             rows[names[issue.server]] = "bad", issue.summary, "Start it, or correct its address and key."
     for spec in inspection.servers:
         if spec.client is not None and (missing := spec.client.left_out):
-            reasons = "; ".join(f"{name} is left out: {reason}" for name, reason in islice(missing.items(), 20))
+            reasons = "; ".join(f"{name} is left out: {reason}" for name, reason in islice(missing.items(), 20))[:2_000]
             rows[names[spec.name]] = "note", reasons, "Correct its document, or what the settings choose of it."
     return rows
 

@@ -159,6 +159,11 @@ async def test_a_document_that_cannot_be_read_is_an_issue_and_read_again_later(p
         api = client(peer, document=f"{peer.url}{place}")
         with pytest.raises(MCPFailure, match=reason):
             await api.offer()
+        asked = len(peer.requests)
+        with pytest.raises(MCPFailure, match=reason):
+            await api.offer()
+        assert len(peer.requests) == asked
+        api._again = 0.0
         peer.answers[place[-1]] = {"text": json.dumps(peer.described)}
         assert len((await api.offer()).tools) == 4
         await api.close()

@@ -99,6 +99,7 @@ def test_what_refers_to_itself_is_offered_without_an_end() -> None:
         pytest.param(one({"parameters": 7}), "malformed", id="parameters that are a number"),
         pytest.param(one(parameter(style="deepObject")), "not supported", id="a style"),
         pytest.param(one(parameter(**{"in": "cookie"})), "not supported", id="a cookie"),
+        pytest.param(one({"parameters": [{}] * 10_000}), "more than 100", id="very many parameters"),
         pytest.param(one({}, path="/a/{b}"), "do not fit", id="a path with an undeclared part"),
         pytest.param(one({}, path="@evil.example/a"), "do not fit", id="a path of another host"),
         pytest.param(one(parameter(schema={"enum": ["x" * 30_000]})), "too large", id="a large schema"),

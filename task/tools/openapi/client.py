@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -25,7 +26,7 @@ from task.tools.mcp.results import Fault, MCPFailure, MCPResult
 from task.tools.openapi.document import VARIABLE, ApiSpec, Operation, operations_of
 
 MOST_BYTES, LARGEST_DOCUMENT = 10**6, 2**24  # of an answer; of a document
-LONGEST_ERROR = 2_000
+LONGEST_ERROR, PAUSE_SECONDS = 2_000, 60.0
 _HEADERS = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "identity"}
 _TEXT = re.compile(r"$|text/|.*(json|xml|yaml|javascript|urlencoded)", re.IGNORECASE)
 _UNCERTAIN = "A change may have been made all the same: do not simply repeat it. Tell the user."
@@ -41,25 +42,31 @@ _ADVICE = {
 class ApiClient(MCPClient):
     """An API as its OpenAPI document describes it, in the place of an MCP server; nothing of the caller is sent.
 
-    The document is read when it is first needed, and again only if that failed; `download` reads a file in DIAL.
+    The document is read when it is first needed, and again only if that failed, after a pause; `download` reads a file
+    in DIAL.
     """
 
     def __init__(self, spec: ApiSpec, download: Callable[[str], Awaitable[bytes]]) -> None:
         super().__init__(spec.document, timeout=spec.seconds, name=spec.name)
         self._spec, self._download = spec, download
         self._operations: Mapping[str, Operation] | None = None
+        self._again = 0.0  # when a document that could not be read is read again
         self._pools: dict[bool, aiohttp.ClientSession] = {}  # for hosts that the settings name, and for others
 
     async def offer(self, *, identity: CallIdentity = SERVICE) -> Offer:
         """Raises: MCPFailure: the document cannot be read."""
         if self._operations is None:
+            if self.failure is not None and monotonic() < self._again:
+                raise self.failure
             try:
                 content = await self._content()
                 self._operations, self.left_out = await asyncio.to_thread(operations_of, content, self._spec)
             except (ToolError, OSError) as error:
                 reason = str(error) if isinstance(error, ToolError) else "There is no such file."
-                text = f"Its OpenAPI document is not used: {reason}"
-                raise MCPFailure(Fault.UNAVAILABLE, self.name, text) from None
+                text, self._again = f"Its OpenAPI document is not used: {reason}", monotonic() + PAUSE_SECONDS
+                self.failure = MCPFailure(Fault.UNAVAILABLE, self.name, text)
+                raise self.failure from None
+            self.failure = None
         return Offer([operation.tool for operation in self._operations.values()])
 
     async def call(self, name: str, arguments: dict[str, Any], **_: Any) -> MCPResult:
@@ -132,10 +139,10 @@ def _request(operation: Operation, arguments: Mapping[str, Any], spec: ApiSpec) 
     for name, (where, own) in operation.places.items():
         if name in arguments and (arguments[name] is not None or where == "property"):
             parts[where][own] = _written(arguments[name]) if where in ("url", "header") else arguments[name]
-    in_path = [str(parts["url"][own]) for own in VARIABLE.findall(operation.url.partition("{?")[0])]
+    in_path = [text for own in VARIABLE.findall(operation.url.partition("{?")[0]) for text in parts["url"][own] or [""]]
     if {"", ".", ".."}.intersection(step for text in in_path for step in re.split(r"[/\\]", text)):
         raise ToolError("What becomes part of a path must not be empty, begin with a slash, or have `.` or `..` in it.")
-    headers = {own: ",".join([text] if isinstance(text, str) else text) for own, text in parts["header"].items()}
+    headers = {own: ",".join(texts) for own, texts in parts["header"].items()}
     if not all(text.isascii() and text.isprintable() for text in headers.values()):
         raise ToolError("Headers must be printable ASCII.")
     if spec.secret:
@@ -148,10 +155,9 @@ def _request(operation: Operation, arguments: Mapping[str, Any], spec: ApiSpec) 
     return url, headers, None
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_written(one) for one in cast("list[Any]", value)]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _written(value: Any) -> list[str]:
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
 
 
 def _coded(secret: str) -> str:

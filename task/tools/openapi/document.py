@@ -20,7 +20,8 @@ from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, usable
 
 READING = ("get", "head")
 METHODS = (*READING, "post", "put", "patch", "delete")
-MOST_TOOLS, MOST_UNCHOSEN = 100, 30  # of a document; operations of one from which the settings choose none
+MOST_TOOLS, MOST_PARAMETERS = 100, 100  # of a document, of an operation
+MOST_UNCHOSEN = 30  # operations of a document from which the settings choose none
 DEEPEST, LONGEST_TEXT, LONGEST_SCHEMA = 100, 2_000, 20_000
 _STYLES = {"path": (None, "simple"), "query": (None, "form"), "header": (None, "simple")}  # the standard's defaults
 # No header of the connection, of credentials, or that makes another request of it. Source: RFC 9110, 5.6.2
@@ -92,7 +93,7 @@ def operations_of(content: bytes, spec: ApiSpec) -> tuple[dict[str, Operation], 
         unmet -= (naming := {one for one in spec.operations if fnmatchcase(own, one) or fnmatchcase(place, one)})
         try:
             if naming or everything or not set(spec.tags).isdisjoint(raw.get("tags") or ()):
-                if len(operations) == MOST_TOOLS:
+                if len(operations) + len(left_out) >= MOST_TOOLS:
                     raise LeftOut(f"more than {MOST_TOOLS} are chosen")
                 name = fit(f"{spec.name}_{own}")
                 operations[name] = _Reader(document, spec).operation(name, method, path, items[path], raw)
@@ -134,7 +135,10 @@ class _Reader:
 
     def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> Operation:
         """Raises: LeftOut: it is broken, needs what is not supported, or leads where it must not."""
-        both = [self._schemas.resolved(one) for source in (item, raw) for one in source.get("parameters") or ()]
+        listed = [*(item.get("parameters") or ()), *(raw.get("parameters") or ())]
+        if len(listed) > MOST_PARAMETERS:
+            raise LeftOut(f"it has more than {MOST_PARAMETERS} parameters")
+        both = [self._schemas.resolved(one) for one in listed]
         given = [*{(one["in"], one["name"]): one for one in both}.values()]  # the operation's own count
         body = self._schemas.resolved(raw.get("requestBody")) if method not in READING else {}
         whole = {key: raw[key] for key in ("summary", "description") if key in raw}
