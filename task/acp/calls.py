@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import acp
@@ -99,11 +100,12 @@ class Calls(LoopObserver):
         self._ended.clear()
 
     def _start(self, call: ToolCall) -> None:
-        given, tool = call.arguments(), self._tools.get(call.name)
-        access = tool.workspace_access(given) if tool is not None and "path" in given else None
+        given, tool, places = call.arguments(), self._tools.get(call.name), list[schema.ToolCallLocation]()
         line = given["first_line"] if isinstance(given.get("first_line"), int) else None
-        paths = [f"{access.root}/{path}" for path in access.paths] if access is not None else []
-        places = [schema.ToolCallLocation(path=path, line=line) for path in paths]
+        with suppress(ValueError, KeyError):  # no file can have this path, or none is named
+            access = tool.workspace_access(given) if tool is not None else None
+            paths = [f"{access.root}/{path}" for path in access.paths] if access is not None else []
+            places = [schema.ToolCallLocation(path=path, line=line) for path in paths]
         first = next((value.strip() for value in given.values() if isinstance(value, str) and value.strip()), "")
         title = visible(f"{call.name}: {first.splitlines()[0][:60]}" if first else call.name)
         kind: schema.ToolKind = KINDS.get(call.name, "other")

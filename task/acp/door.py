@@ -22,6 +22,7 @@ from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import AgentError, Conflict, InvalidRequest, NotFound
 from task.llm.base import Usage
+from task.llm.pictures import MAX_IMAGE_BYTES
 from task.permissions.decisions import PermissionMode
 from task.product.parts import stranger
 from task.product.profile import EDITOR, Services
@@ -56,7 +57,8 @@ async def serve(services: Services, place: Place, version: str, given: int, take
         except ValidationError as error:
             raise RequestError(-32602, str(error.errors(include_input=False)[:3])) from error
         except AgentError as error:
-            raise RequestError(-32002 if isinstance(error, NotFound) else -32602, str(error)) from error
+            ours = -32002 if isinstance(error, NotFound) else -32602 if isinstance(error, InvalidRequest) else -32603
+            raise RequestError(ours, str(error)) from error
 
     connection = Connection(handle, transport, listening=False)
     door.editor = Editor(transport, connection)
@@ -201,6 +203,8 @@ def _message(folder: Path, blocks: Sequence[Any]) -> Message:
                 texts.append(block.text)
             case schema.ImageContentBlock():
                 pictures.append(Attachment(block.mime_type, "picture", data=block.data))
+                if not pictures[-1].is_picture or len(block.data) * 3 / 4 > MAX_IMAGE_BYTES:
+                    raise InvalidRequest(f"A picture has at most {MAX_IMAGE_BYTES:,} bytes, and a usual format.")
             case schema.ResourceContentBlock():
                 path = os.path.realpath(unquote(urlsplit(block.uri).path))
                 inside = block.uri.startswith("file:///") and path.startswith(f"{folder}/")

@@ -119,7 +119,7 @@ class EditorSession:
                 request = await self._preparing.resumed(self.caller, run.run_id)
         finally:
             self.calls.close()
-            await asyncio.shield(self.changes.end())
+            self.changes.end_prompt()
         status = "cancelled" if self.cancelled else ended.get("status")
         if status in ("failed", "interrupted", None):
             raise RequestError(-32603, ended.get("error", {}).get("message", "The answer was interrupted."))

@@ -99,7 +99,7 @@ class Runner:
         *,
         describe: Describe = described,
         ended: Callable[[RunRequest, RunState], None] = lambda *_: None,
-        observed: Callable[[LoopObserver], LoopObserver] = lambda observer: observer,
+        observed: Callable[[LoopObserver], LoopObserver] | None = None,
     ) -> None:
         self._services, self._profile = services, profile
         self._detach_seconds, self._most = detach_seconds, most
@@ -290,7 +290,7 @@ class Runner:
             before = len(request.history)
             emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, asdict(options)))
             choice = RunChoice(emit)
-            following = self._observed(observer)
+            following = observer if self._observed is None else self._observed(observer)
             outcome, session_id = await answer(self._services, self._profile, request, run, choice, following)
         finally:
             stopping.cancel()

@@ -124,6 +124,7 @@ OUTSIDE: dict[str, Prompt] = {
     "reading outside": Prompt([reads("../secret"), DONE], calls=("fs_read: ../secret: failed",)),
     "writing outside": Prompt([writes("/tmp/acp-outside"), DONE], calls=("fs_write: /tmp/acp-outside: failed",)),
     "a link that leads out": Prompt([reads("link/secret"), DONE], calls=("fs_read: link/secret: failed",)),
+    "a path that no file can have": Prompt([reads("a\0b"), DONE], calls=("fs_read: a\\x00b: failed",)),
     "git's own files": Prompt(
         [writes(".git/config"), DONE], calls=("fs_write: .git/config: failed",), files={".git/config": "[core]\n"}
     ),
@@ -304,6 +305,28 @@ async def test_a_permission_that_comes_after_the_cancel_runs_nothing(desk: Desk,
     assert (stopped.stop, [status for _, status in stopped.titles]) == ("cancelled", ["failed"])
     assert len(results) == 1
     assert not (folder / "n.txt").exists()
+
+
+@pytest.mark.fault("ACP: a user who changes files while a prompt is answered")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_undo_leaves_what_the_user_changed_beside_the_calls(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [writes("n.txt"), wants("bash", command="echo more >> a.txt"), DONE]
+    asking = asyncio.create_task(session.say("Go.", "allow_once", LATER))
+    await session.until(lambda shown: len(shown.asked) == 2)
+    (folder / "a.txt").write_text("mine\n")
+    (folder / "own.txt").write_text("mine\n")
+    desk.at.client.later.put_nowait("allow_once")
+    await asking
+    (folder / "n.txt").write_text("mine\n")
+    with pytest.raises(acp.RequestError, match=r"others have changed n\.txt"):
+        await session.say("/undo")
+    assert (await session.say("/undo --force")).text == "Taken back: a.txt, n.txt."
+    assert {file.name: file.read_text() for file in folder.glob("[ano]*.txt")} == {
+        "a.txt": "mine\n",
+        "own.txt": "mine\n",
+    }
 
 
 @pytest.mark.fault("ACP: an option that was not offered, an editor that refuses to read and write files")

@@ -1,10 +1,11 @@
-"""What a program has changed in a folder since it was started, prompt by prompt, so that it can be taken back."""
+"""What the calls of a session change in a folder, so that a prompt's changes can be taken back."""
 
 import asyncio
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
-from task.errors import InvalidRequest, ToolError
+from task.errors import Conflict, InvalidRequest, ToolError
 from task.store.store import NOTE, SNAPSHOTS
 from task.tools.workspace.root import held_alone
 from task.tools.workspace.snapshots import Snapshot, SnapshotError, Snapshots
@@ -14,7 +15,8 @@ NOTHING = "There is nothing to take back: no prompt since the session was opened
 
 
 class Changes(asyncio.Lock):
-    """Held by each call that changes the folder; the first one of a prompt takes a snapshot before.
+    """Held by each call that changes the folder, which nothing else of ours changes then: with a snapshot before and
+    one after, what users change between the calls is theirs.
 
     `data_dir` is the product's. By `run_id`, the first one's, and its own `place` the store removes the snapshots of a
     process that was killed.
@@ -23,27 +25,38 @@ class Changes(asyncio.Lock):
     def __init__(self, folder: Path, place: str) -> None:
         super().__init__()
         self.folder, self.data_dir, self.run_id = folder, folder, ""
-        self._place = place
+        self._place, self._alone = place, ExitStack()
         self._snapshots: Snapshots | None = None
-        self._before: Snapshot | None = None
-        self._legs = list[Leg]()
+        self._latest: Snapshot | None = None  # what has not changed since is not read again
+        self._first: Snapshot | None = None  # before the call in progress
+        self._prompts, self._calls = list[list[Leg]](), list[Leg]()
 
     async def __aenter__(self) -> None:
         await super().__aenter__()
         try:
-            self._before = self._before or await asyncio.to_thread(self._taken)
+            self._alone.enter_context(held_alone(self.folder))
+            self._first = await asyncio.to_thread(self._taken)
         except BaseException as error:
+            self._alone.close()
             self.release()
-            raise ToolError(str(error)) if isinstance(error, SnapshotError) else error from None
+            raise ToolError(str(error)) if isinstance(error, Conflict | SnapshotError) else error from None
 
-    async def end(self) -> None:
-        """Keep what a prompt has made of the folder."""
-        before, self._before = self._before, None
-        if before is not None and self._snapshots is not None:
-            try:
-                self._legs.append((before, await asyncio.to_thread(self._snapshots.take, before)))
-            except SnapshotError:
-                self._legs.clear()  # undo would take back an earlier prompt in place of this one
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._first is not None:
+                self._calls.append((self._first, await asyncio.to_thread(self._taken)))
+        except BaseException as error:
+            self._prompts, self._calls = [], []  # undo would take back a part
+            if not isinstance(error, SnapshotError):
+                raise
+        finally:
+            self._alone.close()
+            self.release()
+
+    def end_prompt(self) -> None:
+        """What follows belongs to the next prompt."""
+        self._prompts += [self._calls] if self._calls else []
+        self._calls = []
 
     async def undo(self, *, force: bool) -> str:
         """Take back what the last prompt has changed that is not taken back; what was done, for the user.
@@ -51,16 +64,16 @@ class Changes(asyncio.Lock):
         Raises:
             InvalidRequest: there is nothing, others have changed it since, or not all of it could be restored.
         """
-        if not self._legs or self._snapshots is None:
+        if not self._prompts or self._snapshots is None:
             raise InvalidRequest(NOTHING)
         with held_alone(self.folder):
-            now = await asyncio.to_thread(self._snapshots.take, self._legs[-1][1], keeps=False)
-            plan = planned_undo(self._legs[-1:], now)
+            now = await asyncio.to_thread(self._snapshots.take, self._prompts[-1][-1][1], keeps=False)
+            plan = planned_undo(self._prompts[-1], now)
             try:
                 await asyncio.to_thread(undo, plan, self._snapshots, force=force)
             except OSError as error:
                 raise InvalidRequest(f"Not all is taken back: {error.strerror}. Correct it and undo again.") from error
-        self._legs.pop()
+        self._prompts.pop()
         lost = f" Not restored: {some_of(sorted(plan.lost), NAMED)}." if plan.lost else ""
         return f"Taken back: {some_of(sorted(plan.steps), NAMED) or 'nothing was left of it'}.{lost}"
 
@@ -75,4 +88,5 @@ class Changes(asyncio.Lock):
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
             (kept / NOTE).write_text(self._place, "utf-8")
             self._snapshots = Snapshots(self.folder, kept, without=self.data_dir)
-        return self._snapshots.take(self._legs[-1][1] if self._legs else None)
+        self._latest = self._snapshots.take(self._latest)
+        return self._latest

@@ -107,7 +107,10 @@ class Workspace:
             ToolError: no file can have this path.
         """
         named = self._relative(path) if self.rerooted else os.path.expanduser(path)
-        own, real = str(self.path), os.path.realpath(self.path / named)
+        try:
+            own, real = str(self.path), os.path.realpath(self.path / named)
+        except ValueError as error:
+            raise ToolError("a path has no NUL characters, and no halves of characters") from error
         if real == own:
             return "."
         if not real.startswith(own.rstrip("/") + "/"):
