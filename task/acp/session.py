@@ -27,7 +27,7 @@ from task.product.profile import EDITOR
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
 from task.runs.table import Preparing
-from task.store.records import Approval, Event, new_id
+from task.store.records import Event, new_id
 from task.store.store import Store
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import MCPHub, ServerSpec
@@ -125,7 +125,10 @@ class EditorSession:
             raise RequestError(-32603, ended.get("error", {}).get("message", "The answer was interrupted."))
         if status == "suspended":
             self.update(acp.update_agent_message_text(self._question))  # words can answer it, here and elsewhere
-        await self._report()
+        facts, model = self.product.profile.backend.facts, self.product.profile.model
+        if facts is not None and (size := await facts.request_tokens(model, self.caller.core_key)) is not None:
+            cost, held = schema.Cost(amount=self._cost, currency="USD") if self._cost else None, self.calls.used
+            self.update(schema.UsageUpdate(session_update="usage_update", used=held, size=size, cost=cost))
         counts = {f"{name}Tokens": used[key] for name, key in zip(("total", "input", "output"), used, strict=True)}
         return {"stopReason": STOPS.get(status) or STOPS.get(ended["finish_reason"], "end_turn"), "usage": counts}
 
@@ -191,9 +194,13 @@ class EditorSession:
 
     async def _decided(self) -> bool:
         """Ask about the open calls of the run; False where the prompt was cancelled."""
+        remembers = self.product.settings.teps.remember_confirmations
         for item in await self._store.approvals.list(self.caller.owner, run_id=self.run_id):
-            kind = (item.tool, item.card["grant_description"])
-            chosen = "reject_always" if kind in self._rejected else await self._asked(item)
+            kind = item.tool, (wider := item.card["grant_description"])
+            offered = [name for name in OPTIONS if "always" not in name or (wider and (remembers or "reject" in name))]
+            chosen = "reject_always"
+            if kind not in self._rejected:
+                chosen = await self._permission(await self.calls.asked(item), offered, item.approval_id)
             if chosen == "reject_always":
                 self._rejected.add(kind)
             if chosen and not self.cancelled:
@@ -203,11 +210,6 @@ class EditorSession:
                     await self._preparing.answer(self.caller, item.approval_id, answer)
                 self.calls.settle(item.call_id, allowed=answer.allowed)
         return not self.cancelled
-
-    async def _asked(self, item: Approval) -> str:
-        wider, remembers = item.card["grant_description"], self.product.settings.teps.remember_confirmations
-        offered = [name for name in OPTIONS if "always" not in name or (wider and (remembers or "reject" in name))]
-        return await self._permission(await self.calls.asked(item), offered, item.approval_id)
 
     async def _permission(self, call: schema.ToolCallUpdate, offered: Sequence[str], approval_id: str = "") -> str:
         """What the user chose of what is offered; empty: nothing, or another door has answered."""
@@ -230,11 +232,3 @@ class EditorSession:
         finally:
             asking.cancel()
             self._asking = None
-
-    async def _report(self) -> None:
-        facts, model = self.product.profile.backend.facts, self.product.profile.model
-        size = await facts.request_tokens(model, self.caller.core_key) if facts is not None else None
-        if size is not None:
-            cost = schema.Cost(amount=self._cost, currency="USD") if self._cost else None
-            used = self.calls.used
-            self.update(schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=cost))

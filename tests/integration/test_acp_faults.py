@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -164,3 +165,29 @@ async def test_servers_of_the_editor_are_strangers_and_their_programs_start_afte
     assert {"client_tickets_find", "client_local_started"} <= {*tools}
     assert len(second.asked) == 1
     assert not [name for name in without if name.startswith("client_")]
+
+
+@pytest.mark.system
+async def test_what_a_server_asks_the_user_is_answered_in_words_in_the_editor(tmp_path: Path) -> None:
+    book, home = wants("book", flight="X1"), tmp_path / "home"
+    form = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+    asks = {"method": "elicitation/create", "params": {"message": "How many seats?", "requestedSchema": form}}
+    pending = {"resultType": "input_required", "inputRequests": {"q": asks}, "requestState": "1"}
+
+    def call(parameters: dict[str, Any]) -> dict[str, Any]:
+        answers = parameters.get("inputResponses")
+        return {"content": [{"type": "text", "text": f"Booked: {answers}"}]} if answers else pending
+
+    async with (
+        raw_server({"tools/list": listed("book"), "tools/call": call}) as url,
+        openai_upstream(book, says("Done.")) as upstream,
+        editor(home, AGENT_MCP_SERVERS=json.dumps([{"name": "tickets", "url": url}]), **openai(upstream.url)) as at,
+    ):
+        session = await at.open(home)
+        asked = await session.say("Book.", "allow_once", None)
+        done = await session.say(f"answer {re.findall(r'answer ([a-z]+[0-9][a-z][0-9])', asked.text)[-1]}: 3")
+        result = upstream.requests[-1].messages[-1]["content"]
+    assert [len(item.options) for item in asked.asked] == [4, 2]
+    assert "How many seats?" in str(asked.asked[1])
+    assert (done.text, done.stop) == ("Done.", "end_turn")
+    assert "'seats': 3" in result
