@@ -91,7 +91,7 @@ async def list_with_servers(inspection: Inspection) -> tuple[list[dict[str, Any]
 
     settings, tools = inspection.settings, list[dict[str, Any]]()
     for tool in await inspection.offered():
-        source = f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
+        source = f"{tool.client.kind} {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
         source = "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else source
         listed = {"name": tool.name, "description": tool.description, "effects": sorted(tool.effects)}
         tools.append({**listed, "source": source, "aliases": sorted(names_of(tool.name) - {tool.name})})

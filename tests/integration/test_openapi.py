@@ -20,6 +20,7 @@ from task.tools.openapi.client import LARGEST_DOCUMENT, MOST_BYTES, ApiClient
 from task.tools.openapi.document import ApiSpec
 from tests.support.api_peer import Library, document, library
 from tests.support.product import product
+from tests.support.workspace import bucket_of
 
 SECRET = 'ann:s3cret"/key'
 DOCS = Path(__file__).parents[2] / "docs" / "tools.md"
@@ -61,6 +62,18 @@ async def test_reading_is_free_and_writing_is_asked_as_the_documentation_shows(
     assert answer.content == "Added."
     assert "library_removeBook" not in p.upstream.requests[0].tools
     assert SECRET not in str([request.body for request in p.upstream.requests])
+
+
+async def test_a_document_in_dial_is_read_with_the_agents_own_key(tmp_path: Path) -> None:
+    async with library() as peer:
+        place = f"files/{await bucket_of('key-one', tmp_path)}/library.json"
+        api = {"name": "library", "document": place, "hosts": [peer.url.removeprefix("http://")]}
+        more: Any = {"openapi": [api], "dial_api_key": "key-one"}
+        async with product(wants("library_readBook", id="7"), says("Found."), tmp_path=tmp_path, **more) as p:
+            described = json.dumps(document(servers=[{"url": f"{peer.url}/v1"}])).encode()
+            assert (await p.reader.upload("library.json", described, "application/json"))["url"] == place
+            answer = await p.other.ask("Is there a 7?")  # who may not read that file
+    assert (answer.content, [path for _, path, _, _ in peer.requests]) == ("Found.", ["/v1/books/7"])
 
 
 @pytest.mark.fault("openapi: a server that sends the secret back")

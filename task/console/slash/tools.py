@@ -39,7 +39,10 @@ async def _described_tools(product: ConsoleProduct, caller: RunCaller) -> str:
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
     served = await discover(asking, named([*own, *local]))
     found: dict[BaseTool, str] = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
-    found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
+    found |= {
+        tool: f"{tool.client.kind} {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
+        for tool in served.tools
+    }
     offered = {tool: source for tool, source in found.items() if profile.rules.policy.offers(tool.name)}
 
     missing = [*await product.tools.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]

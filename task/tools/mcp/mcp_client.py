@@ -72,6 +72,8 @@ class MCPClient:
     `program` the server is started on this machine, and `url` only identifies it.
     """
 
+    kind = "MCP"
+
     def __init__(
         self,
         url: str,

@@ -46,6 +46,8 @@ class ApiClient(MCPClient):
     in DIAL.
     """
 
+    kind = "API"
+
     def __init__(self, spec: ApiSpec, download: Callable[[str], Awaitable[bytes]]) -> None:
         super().__init__(spec.document, timeout=spec.seconds, name=spec.name)
         self._spec, self._download = spec, download
