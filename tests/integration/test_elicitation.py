@@ -154,3 +154,16 @@ async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     result = result_in(api.upstream.requests[-1])
     assert result.startswith("Error: The server asked the user for something, which was declined: ")
     assert reason in result
+
+
+async def test_a_server_asks_in_a_call_of_a_sub_agent(tmp_path: Path) -> None:
+    script = [wants("delegate", task="Book X1."), BOOK, says("It is booked."), says("Done.")]
+    async with (
+        booking(form(("seats",), seats=SEATS), reads=True) as (url, calls),
+        product(*script, tmp_path=tmp_path, mcp_servers=servers(url), agents={"enabled": True}) as p,
+    ):
+        asked = await p.reader.ask("Book")
+        done = await p.reader.ask(f"answer {code_in(asked.content)}: 3")
+    assert ("tickets asks" in asked.content, done.content, len(calls)) == (True, "Done.", 2)
+    assert result_in(p.upstream.requests[2]) == "Booked: accept {'seats': 3}."
+    assert result_in(p.upstream.requests[3]) == "It is booked."

@@ -1,5 +1,6 @@
 """Sub-agents: what they get, what comes back of them, what they may do, and how they end."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import pytest
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.base import ToolSchema, Usage
-from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import Policy, Rule
 from task.permissions.taint import Origin
@@ -68,7 +69,8 @@ class Office:
 @asynccontextmanager
 async def chat(office: Office, sub: SubAgents | None = DEFAULT, **options: Any) -> AsyncGenerator[Chat]:
     limits, builtin = options.pop("limits", {}), options.pop("builtin", None)
-    async with agents(ScriptedModel(then=office.reply), *office.tools, **options) as found:
+    model = ScriptedModel(then=office.reply, sleep=options.pop("sleep", asyncio.sleep))
+    async with agents(model, *office.tools, **options) as found:
         services, profile = found.opened
         found.opened = services, replace(profile, agents=sub, builtin=builtin, limits=replace(profile.limits, **limits))
         yield Chat(found)
@@ -214,6 +216,28 @@ async def test_a_sub_agent_that_never_ends_is_stopped(limits: dict[str, Any], st
     async with chat(office, SubAgents(steps=steps), limits=limits) as it:
         await it.say("Go")
     assert [said in result for result in results(it)] == [True, True]
+
+
+@pytest.mark.fault("sub-agents: one whose model never answers, and an agent that is stopped while it works")
+async def test_a_sub_agent_that_hangs_ends_with_its_call_or_with_its_agent() -> None:
+    hangs, asleep = Reply((Pause(600),)), list[bool]()
+
+    async def sleep(seconds: float) -> None:
+        asleep.append(True)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            asleep.pop()
+
+    for stopped in (False, True):
+        office = Office([delegated("a", "b"), says("End.")], {"a": [hangs], "b": [hangs]})
+        async with chat(office, limits={"run_seconds": 60 if stopped else 0.3}, sleep=sleep) as it:
+            if stopped:
+                await it.leave("Go", lambda _: len(asleep) == 2)
+            else:
+                await it.say("Go")
+                assert ["was stopped after 0.3 s" in result for result in results(it)] == [True, True]
+        assert asleep == []
 
 
 async def test_a_sub_agent_that_fails_says_what_it_had_done() -> None:
