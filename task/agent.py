@@ -36,7 +36,7 @@ from task.store.trace_records import usage_by_model
 from task.tools.base import BaseTool
 from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Toolbox, named
-from task.turn import TurnRequest, take_turn
+from task.turn import TurnRequest, remembering, take_turn
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class GeneralPurposeAgent:
             application = profile.application
             caller = Caller(request.api_key, identify, conversation_id, request.headers, files, application)
             approvals = DialApprovals(profile.rules, incoming, turns)
-            if direct := await approvals.direct_answer(caller.api_key):
+            if direct := await approvals.direct_answer(caller, services.memory):
                 choice.append_content(direct.text)
                 if direct.form is not None:
                     choice.set_form_schema(direct.form)
@@ -144,6 +144,8 @@ class GeneralPurposeAgent:
         folded = FoldedChoice(choice, turn.caller.principal, sources, send)
         turn = replace(turn, sources=sources)
         try:
+            if services.memory is not None:
+                profile, turn = await remembering(services.memory, profile, turn, self._observer)
             outcome = await take_turn(services, profile, turn, folded, self._observer)
             if outcome.status == "cancelled":  # the client is gone, and there is no chat left to keep a state
                 raise asyncio.CancelledError

@@ -128,6 +128,10 @@ class LoopObserver:
         if self.then:
             self.then.call_ended(call, message, seconds)
 
+    def recalled(self, facts: Sequence[str]) -> None:
+        if self.then:
+            self.then.recalled(facts)
+
     def warned(self, text: str) -> None:
         if self.then:
             self.then.warned(text)

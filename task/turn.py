@@ -16,6 +16,8 @@ from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.llm.pictures import with_pictures
 from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop, interrupted
+from task.memory.memories import Memories
+from task.memory.recall import recalled
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
@@ -47,7 +49,8 @@ class TurnRequest:
     `state` is what its last turn has left: grants, and calls that wait for the user's `answers`, one for each; None
     stands for a question that has expired. `own_tools` are functions that the caller runs, `door` is the one that the
     request came through. `sources` are those of the messages, where the door follows what is cited. `skills` are those
-    that the user picked for the newest message: names, or addresses `skills/{bucket}/{path}`.
+    that the user picked for the newest message: names, or addresses `skills/{bucket}/{path}`. `note` is what else the
+    model gets behind the newest message.
     """
 
     messages: Sequence[Message]
@@ -58,6 +61,7 @@ class TurnRequest:
     answers: Sequence[Answer | None] = ()
     door: str = ""
     skills: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def own_names(self) -> set[str]:
@@ -90,7 +94,7 @@ async def take_turn(
             seen = request.messages
             if any(item.attachments or isinstance(item.content, list) for item in seen):
                 seen = await _with_pictures(services, profile, request)
-            seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
+            seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned, request.note)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
             # The instructions of an application are text from outside.
             messages = [replace(system(prompt), unsourced=bool(profile.application) or context.foreign), *seen]
@@ -116,6 +120,24 @@ async def take_turn(
             if item.call.name not in request.own_names:
                 count("approval", "asked")
     return outcome
+
+
+async def remembering(
+    memories: Memories, profile: Profile, request: TurnRequest, observer: LoopObserver
+) -> tuple[Profile, TurnRequest]:
+    """The turn with what its user lets the agent remember: facts behind the newest message, and tools for others.
+
+    Without the user's consent there is neither, nor the tools of a server that takes their place.
+    """
+    recall = await recalled(memories, request.caller, request.door, request.messages, observer.warned)
+    if memories.server:
+        return (profile if recall is not None else replace(profile, withheld=memories.server)), request
+    if recall is None:
+        return profile, request
+    observer.recalled([fact.id for fact in recall.facts])
+    tools = [*profile.tools, *(tool for tool in recall.tools if tool.name not in named(profile.tools))]
+    backend = replace(profile.backend, chat_model=recall.guarded(profile.backend.chat_model))
+    return replace(profile, tools=tools, backend=backend), replace(request, note=recall.note)
 
 
 async def _with_pictures(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:
@@ -165,7 +187,7 @@ async def _tools(
     discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
     found = await discover(request.caller, taken)
     found.show(choice)
-    of_servers = found.tools if profile.builtin is None else profile.kept(found.tools)
+    of_servers = profile.kept(found.tools) if profile.builtin is not None or profile.withheld else found.tools
     offered = [tool for tool in (*own, *of_servers) if policy.offers(tool.name)]
     theirs = request.own_names
     tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]  # the caller's come first

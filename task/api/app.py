@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.types import ASGIApp
 
-from task.api import completions, files, page, picks, platform, responses, runs, sessions, sign_ins, traces
+from task.api import completions, files, memory, page, picks, platform, responses, runs, sessions, sign_ins, traces
 from task.api.completions import ChunkBody
 from task.api.editor import add_editor
 from task.api.failures import ErrorBody, add_failure_handlers, failure_of
@@ -36,7 +36,8 @@ SCHEMES = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "Api-Key"},
 }
 ROUTERS = [
-    module.routes for module in (completions, files, picks, responses, platform, sessions, traces, runs, sign_ins)
+    module.routes
+    for module in (completions, files, picks, responses, platform, sessions, traces, runs, sign_ins, memory)
 ]
 _NAMED: tuple[type[BaseModel], ...] = (ErrorBody, ChunkBody, ResponseEvent, RunEvent)  # no route has them as its model
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours is a 400

@@ -114,6 +114,7 @@ class TraceBody(ResponseModel):
     usage: dict[str, TokensBody]
     limits: list[str]
     warnings: list[str]
+    facts: list[str]
     decisions: list[DecisionBody]
     history: int
     asked: int

@@ -177,9 +177,15 @@ NO_ZONE = "X-Timezone had no effect: it does not name a time zone"
 
 
 def timed(
-    messages: Sequence[Message], now: float, headers: Mapping[str, str], zone: str, warn: Callable[[str], object]
+    messages: Sequence[Message],
+    now: float,
+    headers: Mapping[str, str],
+    zone: str,
+    warn: Callable[[str], object],
+    note: str = "",
 ) -> tuple[list[Message], str]:
-    """The messages with the time of day behind the user's newest one, and the date for the prompt before them.
+    """The messages with the `note` and the time of day behind the user's newest one, and the date for the prompt before
+    them.
 
     `now` is Unix time. The zone is that of the header `X-Timezone`, else `zone`; where the header names none, `warn`
     is called.
@@ -195,7 +201,8 @@ def timed(
     for place in reversed(range(len(result))):
         if result[place].role is Role.USER:
             # Not in a message of its own: some models refuse two of the user's in a row.
-            content, note = result[place].content or "", TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}")
+            content, time = result[place].content or "", TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}")
+            note = f"{note}\n\n{time}" if note else time
             part = {"type": "text", "text": note}
             content = [*content, part] if isinstance(content, list) else f"{content}\n\n{note}"
             result[place] = replace(result[place], content=content)

@@ -89,14 +89,14 @@ class StateSeal:
             "resumes": turn.resumes,
             "grants": json.dumps([dict(grant) for grant in turn.grants]),
         }
-        return {**body, "signature": self._signature(body, principal)}
+        return {**body, "signature": self.signature(body, principal)}
 
     def no_tools(self, text: str) -> dict[str, Any]:
         """The state of an answer without tool calls; no other text, such as another model's, can carry it.
 
         The user's bucket would have to be asked for in each turn: it is bound to the text alone.
         """
-        return {TOOL_CALL_HISTORY_KEY: [], "signature": self._signature({"text": "".join(text.split())}, "")}
+        return {TOOL_CALL_HISTORY_KEY: [], "signature": self.signature({"text": "".join(text.split())}, "")}
 
     def unpack(self, state: Mapping[str, Any], principal: str) -> TurnState:
         """The turn in a state.
@@ -108,7 +108,7 @@ class StateSeal:
             raise StateRejected("unknown version")
         body: dict[str, Any] = {key: state.get(key) for key in _SEALED}
         given = str(state.get("signature")).encode(errors="replace")
-        if not hmac.compare_digest(given, self._signature(body, principal).encode()):
+        if not hmac.compare_digest(given, self.signature(body, principal).encode()):
             raise StateRejected("the signature does not fit")
         try:
             history = tuple(map(message_from, body[TOOL_CALL_HISTORY_KEY]))
@@ -126,7 +126,8 @@ class StateSeal:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateRejected("malformed") from error
 
-    def _signature(self, body: Mapping[str, Any], principal: str) -> str:
+    def signature(self, body: Mapping[str, Any], principal: str) -> str:
+        """The proof that we wrote this body, for this principal."""
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hmac.new(self.secret, f"{principal}\n{text}".encode(), hashlib.sha256).hexdigest()
 

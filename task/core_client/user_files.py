@@ -12,7 +12,8 @@ from task.core_client.files import DialFiles, FileInfo, canonical, encoded, fold
 from task.errors import ToolError
 
 KEPT = ".undo/"  # in the user's own folder: what was replaced or deleted, the oldest first
-RESERVED = (".undo", "approvals")  # what the product itself keeps there
+MEMORY = ".memory"
+RESERVED = (".undo", "approvals", MEMORY)  # what the product itself keeps there
 KEPT_FILES = 20
 PAGE_FILES, PAGES = 1_000, 20
 _UNFIT = re.compile(r"\s*|\.\.|.*[\x00-\x1f{}/\ud800-\udfff].*", re.DOTALL)

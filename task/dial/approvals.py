@@ -13,6 +13,10 @@ from task.conversation.inner import outer_id
 from task.conversation.inputs import Incoming, new_code
 from task.conversation.messages import Message, Role, repaired
 from task.conversation.state import TurnState, WaitingCall, waits
+from task.core_client.models import Caller
+from task.memory.commands import COMMAND as MEMORY
+from task.memory.commands import answered
+from task.memory.memories import Memories
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.gate import Grant
 from task.permissions.icerc import fenced, shortened
@@ -66,9 +70,11 @@ class DialApprovals:
         self._grants = rules.grants_in(self.latest)
         self._granted = tuple(self._grants.lasting())
 
-    async def direct_answer(self, api_key: str) -> DirectAnswer | None:
+    async def direct_answer(self, caller: Caller, memories: Memories | None = None) -> DirectAnswer | None:
         """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
         last, rules, grants = self._incoming[-1], self._rules, self._grants
+        if last.role is Role.USER and not last.attachments and last.text().split(None, 1)[:1] == [MEMORY]:
+            return DirectAnswer(await answered(memories, caller, "dial", last.text()))
         named = codes_in(words_of(last)) or ()
         command = _COMMAND.fullmatch(last.text()) if last.role is Role.USER and not last.attachments else None
         which = (command[1] or "").lower() if command is not None else None
@@ -92,7 +98,7 @@ class DialApprovals:
             return None
         if self.resumed.expires <= rules.clock():
             text, result = EXPIRED, TOO_LATE
-        elif not await rules.claims.take(self.resumed.turn, self.resumed.expires, api_key):
+        elif not await rules.claims.take(self.resumed.turn, self.resumed.expires, caller.api_key):
             text, result = USED, USED_BEFORE
         else:
             return None

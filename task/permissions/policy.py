@@ -31,7 +31,7 @@ class Rule:
     globs, `command` is how commands may begin, word by word. `known_url`: whether every URL occurs in a result or in
     the user's messages. `trusted`: the rule also allows while text from outside is in the conversation. `workspace`:
     the call is one of a workspace tool and leads nowhere else; its commands are confined there, so knowing them is
-    enough.
+    enough. `tainted`: text from outside is in the conversation, apart from what earlier ones have left.
     """
 
     action: Action
@@ -43,9 +43,12 @@ class Rule:
     known_url: bool | None = None
     trusted: bool = False
     workspace: bool = False
+    tainted: bool = False
 
     def fits(self, facts: CallFacts) -> bool:
         if not self.names(facts.tool) or (self.workspace and not facts.confined):
+            return False
+        if self.tainted and not facts.request.context.tainted_in_conversation:
             return False
         if self.effects is not None:
             allowed = facts.effects <= self.effects
@@ -76,7 +79,7 @@ class Rule:
         command = " | ".join(self.command) or None
         named = {"path": self.path, "command": command, "host": self.host, "known_url": self.known_url}
         parts += [f"{name}={value}" for name, value in named.items() if value is not None]
-        parts += [name for name in ("trusted", "workspace") if getattr(self, name)]
+        parts += [name for name in ("trusted", "workspace", "tainted") if getattr(self, name)]
         return " ".join(parts)
 
     def _fit(self, pattern: str | None, found: Callable[[], Iterable[str]]) -> bool:
@@ -125,6 +128,8 @@ class Policy:
         rule = next((rule for rule in self.rules if rule.action == "deny" and rule.fits(facts)), None)
         if rule is None:
             return ""
+        if rule.tainted:
+            return f"the conversation contains text from outside, and {facts.tool} never runs then"
         because = f"a rule forbids it ({rule.describe()})"
         meant = next((one.name for one in concerned(facts.script.commands, rule.command)), "")
         return f"Command '{meant}' is explicitly blocked by security policy: {because}" if meant else because
@@ -166,6 +171,8 @@ def _covers(wide: Rule, narrow: Rule) -> bool:
     plain = not any(mark in narrow.tool for mark in "*?[")
     if wide.tool not in (narrow.tool, "*") and not (plain and wide.names(narrow.tool)):
         return False
+    if wide.tainted and not narrow.tainted:
+        return False
     if wide.effects is not None and not (same_sense and narrow.effects is not None and narrow.effects <= wide.effects):
         return False
     pairs = ((wide.path, narrow.path), (wide.host, narrow.host), (wide.command or None, narrow.command or None))
@@ -178,6 +185,8 @@ DEFAULT_RULES = (
     Rule("allow", tool="execute_code", effects=frozenset({Effect.EXECUTE})),  # has more effects without our sandbox
     Rule("allow", effects=frozenset({Effect.READ, Effect.NETWORK}), known_url=True),
 )
+REMEMBER, FORGET = "remember", "forget"
+MEMORY_RULES = tuple(Rule("deny", tool, tainted=True) for tool in (REMEMBER, FORGET))
 DEFAULT_POLICY = Policy(DEFAULT_RULES)
 
 SETUP = "run --setup"  # a name that no tool can have: it is the user's own command, never offered to a model

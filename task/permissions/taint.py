@@ -14,7 +14,7 @@ from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
 from task.conversation.inner import INNER
-from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
+from task.conversation.messages import CUT, RECALLED, SHOWN_AGAIN, Message, Role, ToolCall
 from task.permissions.arguments import addresses, named_values
 from task.permissions.hosts import host_of, is_usual
 from task.permissions.names import names_of, own_name
@@ -184,6 +184,11 @@ class ContextView:
         newer = list(takewhile(lambda message: message.role is not Role.USER, reversed(self.messages)))
         return newer[::-1]
 
+    @property
+    def tainted_in_conversation(self) -> bool:
+        """Whether text from outside is in it, apart from what earlier conversations have left."""
+        return any(self._foreign(message, recalled=False) for message in self.messages)
+
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
         if sum(len(message.text()) for message in self.messages) > LARGE:
@@ -219,22 +224,24 @@ class ContextView:
         name = name or ""  # a tool that has the name of an alias is itself
         return self._origins.get(name if name in self._origins else own_name(name), Origin.MADE)
 
-    def _foreign(self, message: Message) -> bool:
+    def _foreign(self, message: Message, *, recalled: bool = True) -> bool:
         if message.role is Role.TOOL:
             own = self._origin(message.name) is Origin.OWN and not message.unsourced
             return not own and not message.interim
         if message.unsourced:
             return True
-        if message.role is not Role.USER or not isinstance(message.content, list):
+        if message.role is not Role.USER:
             return False
-        return any(part.get("type") == "image_url" for part in message.content)
+        if recalled and RECALLED in message.text():
+            return True
+        return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
 
     def _read_next(self) -> None:
         place, message = self._read, self.messages[self._read]
         self._calls |= {call.id: call.function.arguments for call in message.tool_calls}
         outside = message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE
         if message.role is Role.USER or (outside and self._is_sourced(place)):
-            text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0]
+            text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0].partition(RECALLED)[0]
             for address in addresses_in(text):
                 self._places.setdefault(address, []).append(place)
         self._read += 1

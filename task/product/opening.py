@@ -19,6 +19,7 @@ from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
+from task.memory.memories import Memories
 from task.product import parts
 from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
@@ -56,7 +57,9 @@ def check(settings: Settings) -> None:
     provider.check(settings)
     if settings.http.transcription and not provider.transcribes:
         raise SettingsError(f"http.transcription: {settings.backend} has no transcription; leave it out.")
-    parts.mcp_specs(settings)
+    servers = [server.name for server in parts.mcp_specs(settings)]
+    if settings.memory.server and settings.memory.server not in servers:
+        raise SettingsError(f"AGENT_MEMORY__SERVER: there is no MCP server {settings.memory.server!r}. Name one.")
     parts.policy_of(settings)
     parts.check_workspaces(settings)
     if (redis := parts.redis_of(settings)) is not None:
@@ -132,6 +135,7 @@ def opened(
     services = Services(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, skills, redis, core_key, closes
     )
+    services = replace(services, memory=_memories(settings, store, files, seal))
     profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules, tool_search=search)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
@@ -145,6 +149,11 @@ def _sign_ins(
     from task.tools.mcp.oauth import UserSignIns  # its libraries take most of a second
 
     return UserSignIns(store, (seal or seal_of(settings)).secret, addresses)
+
+
+def _memories(settings: Settings, store: StoreAccess, files: DialFiles, seal: StateSeal | None) -> Memories | None:
+    chosen = settings.memory
+    return Memories(store, files, seal or seal_of(settings), chosen.tokens, chosen.server) if chosen.enabled else None
 
 
 def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:

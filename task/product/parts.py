@@ -21,7 +21,7 @@ from task.llm.embeddings import core_embeddings, openai_embeddings
 from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
 from task.permissions.names import own_name
-from task.permissions.policy import DEFAULT_RULES, Policy, Rule, coding_policy
+from task.permissions.policy import DEFAULT_RULES, MEMORY_RULES, Policy, Rule, coding_policy
 from task.product.applications import Bounds
 from task.search.embeddings import Embeddings, RemoteEmbeddings
 from task.search.readings import Readings
@@ -273,6 +273,7 @@ def policy_of(settings: Settings) -> Policy:
         for rule in chosen.rules
     ]
     rules += DEFAULT_RULES if chosen.default_rules else ()
+    rules += MEMORY_RULES if settings.memory.enabled else ()
     rules += [Rule("deny", command=tuple(bash.blocked_commands))] if bash.blocked_commands else ()
     for name, beginnings in (
         ("AGENT_PERMISSIONS__RULES", [text for rule in chosen.rules for text in rule.command]),

@@ -22,6 +22,7 @@ from task.llm.dial import ModelListings
 from task.llm.openai import Recording, transcribed_by
 from task.llm.window import ContextWindow
 from task.loop import Limits
+from task.memory.memories import Memories
 from task.permissions.decisions import PermissionMode
 from task.permissions.names import names_of
 from task.product.backends import Backend
@@ -36,6 +37,7 @@ from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.find_tools import ToolSearch
 from task.tools.mcp.hub import MCPHub
+from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.results import MCPFailure
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadContextDocumentTool
@@ -59,7 +61,8 @@ async def no_tools(_: Caller) -> list[BaseTool]:
 class Services:
     """Connections, caches and the store of one process; `task.product.opened` makes them.
 
-    `endpoint` is the address of DIAL Core, `core_key` the agent's own key there, or empty. `closes` end what was opened
+    `endpoint` is the address of DIAL Core, `core_key` the agent's own key there, or empty. `memory` is None
+    where the operator allows none. `closes` end what was opened
     besides these, in their order.
     """
 
@@ -76,6 +79,7 @@ class Services:
     redis: RedisStore | None = None
     core_key: str = ""
     closes: tuple[Callable[[], Awaitable[object]], ...] = ()
+    memory: Memories | None = None
 
     async def warm_up(self) -> None:
         """Load in a thread what the first requests would otherwise wait for."""
@@ -114,7 +118,8 @@ class Profile:
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
     door's, `skills` what the model may read for a kind of task, `skill_urls` addresses of further ones in DIAL.
     `tool_search` says which tools of servers are sent, and finds the others; `agents` is None where the agent has no
-    sub-agents. `project` reads what the project that is worked on says to agents.
+    sub-agents. `project` reads what the project that is worked on says to agents. The tools of the MCP server that is
+    `withheld` are not offered.
     """
 
     backend: Backend
@@ -148,6 +153,7 @@ class Profile:
     skill_urls: tuple[str, ...] = ()
     agents: SubAgents | None = None
     project: Callable[[], ProjectNotes] | None = None
+    withheld: str = ""
 
     async def context_prompt(self, persona: str = "", found: Callable[[str], object] = lambda _: None) -> ContextPrompt:
         """What the context adds to the system prompt; without `persona` with the one of the profile.
@@ -212,9 +218,10 @@ class Profile:
         return await transcribed_by(self.backend.chat_model(deployment, caller), recording)
 
     def kept(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
-        """Those of the tools that an application keeps; the ones that it names stay."""
-        wanted = re.compile(self.builtin or "")
-        return [tool for tool in tools if tool.by_name or any(map(wanted.search, names_of(tool.name)))]
+        """Those of the tools that an application keeps; the ones that it names stay. Withheld ones do not."""
+        wanted, withheld = re.compile(self.builtin or ""), self.withheld or None
+        found = [tool for tool in tools if tool.by_name or any(map(wanted.search, names_of(tool.name)))]
+        return [tool for tool in found if not isinstance(tool, MCPTool) or tool.client.name != withheld]
 
     def continues(self, door: str) -> bool:
         """Whether a suspended run of this door has its tools here."""

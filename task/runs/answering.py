@@ -23,7 +23,7 @@ from task.runs import events
 from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Run, iso
 from task.tools.declare import ClientTool
-from task.turn import TurnRequest, interrupted, take_turn
+from task.turn import TurnRequest, interrupted, remembering, take_turn
 
 OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
 
@@ -60,6 +60,8 @@ async def answer(
             options=profile.options_for(asked),
             rules=replace(profile.rules, refresh=approvals.refresh),
         )
+        if services.memory is not None:
+            chosen, turn = await remembering(services.memory, chosen, turn, observer)
         outcome = await take_turn(services, chosen, turn, choice, observer)
         outcome = replace(outcome, added=_noted(outcome.added, edits)) if edits else outcome
         if outcome.status == "suspended":

@@ -76,6 +76,7 @@ class TraceRecorder(LoopObserver):
         self._decisions: list[TracedDecision] = []
         self._limits: list[str] = []
         self._warnings = dict.fromkeys(start.warnings)  # each once, in their order
+        self._facts = tuple[str, ...]()
         self._usage = Usage()
         self._usage_of_tools: Mapping[str, Usage] = {}
         self._core_traces = dict[str, None]()
@@ -137,6 +138,9 @@ class TraceRecorder(LoopObserver):
         """The run was given a session."""
         self._start = replace(self._start, session_id=session_id)
 
+    def recalled(self, facts: Sequence[str]) -> None:
+        self._facts = tuple(facts)
+
     def end(self, status: str, error: BaseException | str | None = None) -> None:
         """End the trace, unless it has ended."""
         if self._end is not None:
@@ -173,6 +177,7 @@ class TraceRecorder(LoopObserver):
             error=error,
             asked=len(start.asked),
             warnings=tuple(self._warnings),
+            facts=self._facts,
             question=question[:QUESTION_CHARS] or None,
             core_traces=tuple(self._core_traces),
             **{name: getattr(start, name) for name in _SHARED},

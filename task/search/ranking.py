@@ -132,6 +132,13 @@ def ranked(
     return list(first.values())
 
 
+def by_words(texts: Sequence[str], query: str) -> NDArray[np.float32]:
+    """How well each of the texts fits the words of the query, by BM25: no model is needed."""
+    index = Lexical(texts)
+    counts = {term: index.count(term) for term in terms(query)}
+    return index.scores({term: _rarity(len(texts), count) for term, count in counts.items() if count})
+
+
 def mixed(meaning: NDArray[np.floating], words: NDArray[np.floating], weight: float) -> NDArray[np.floating]:
     """Cosines and scores by words, which have `weight`, in one."""
     return (1 - weight) * _standardised(meaning) + weight * _standardised(words)

@@ -187,6 +187,14 @@ class StoreSettings(Section):
     traces: int = setting(100_000, "Most traces kept, and most runs; the newest stay.", ge=1)
 
 
+class MemorySettings(Section):
+    """What users may let the agent remember about them; see [Memory](memory.md)."""
+
+    enabled: bool = setting(False, "Let users switch on a memory of their own; off: there is none for any user.")
+    tokens: int = setting(500, "Tokens of remembered facts that one turn gets.", ge=100, le=10_000)
+    server: str = setting("", "MCP server whose tools remember in place of our own, by its name; empty: our own.")
+
+
 class MetricsSettings(Section):
     """What Prometheus reads; see [Observability](observability.md)."""
 

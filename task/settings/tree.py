@@ -108,6 +108,7 @@ class Settings(Section):
         {}, "Prices of a million tokens: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
     )
     store: sections.StoreSettings = sections.StoreSettings()
+    memory: sections.MemorySettings = sections.MemorySettings()
     metrics: sections.MetricsSettings = sections.MetricsSettings()
     http: sections.HttpSettings = sections.HttpSettings()
     limits: sections.LimitSettings = sections.LimitSettings()

@@ -32,7 +32,7 @@ _TAKE = (
 )
 _OF_SQLITE = {"greatest": "MAX", "source": "WHERE true"}
 _OF_SERVER = {"greatest": "GREATEST", "source": "FROM set_config('synchronous_commit', 'off', true)"}
-_keys, _prompts, _requests, _sign_ins = tables.keys, tables.prompts, tables.request_keys, tables.sign_ins
+_keys, _prompts, _requests, _sealed = tables.keys, tables.prompts, tables.request_keys, tables.sealed_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,32 +141,32 @@ class Prompts:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSignIns:
-    """What users' sign-ins at servers have left, sealed by those who keep it here."""
+class SealedTexts:
+    """What users own, sealed by those who keep it here under a name: sign-ins at servers, and memories."""
 
     database: Database
 
-    async def get(self, owner: str, server: str) -> str | None:
-        mine = (_sign_ins.c.owner == owner, _sign_ins.c.server == server)
-        row = await self.database.first(select(_sign_ins.c.data).where(*mine))
+    async def get(self, owner: str, name: str) -> str | None:
+        mine = (_sealed.c.owner == owner, _sealed.c.name == name)
+        row = await self.database.first(select(_sealed.c.data).where(*mine))
         return row.data if row is not None else None
 
-    async def put(self, owner: str, server: str, data: str, before: str | None) -> bool:
+    async def put(self, owner: str, name: str, data: str, before: str | None) -> bool:
         """Store the data in place of those `before`; False where something else is stored."""
-        row = {"owner": owner, "server": server, "data": data}
-        mine = (_sign_ins.c.owner == owner, _sign_ins.c.server == server, _sign_ins.c.data == before)
+        row = {"owner": owner, "name": name, "data": data}
+        mine = (_sealed.c.owner == owner, _sealed.c.name == name, _sealed.c.data == before)
 
         def work(connection: Connection) -> bool:
             if before is None:
-                return insert_new(connection, _sign_ins, row)
-            return bool(connection.execute(update(_sign_ins).where(*mine).values(data=data)).rowcount)
+                return insert_new(connection, _sealed, row)
+            return bool(connection.execute(update(_sealed).where(*mine).values(data=data)).rowcount)
 
         return await self.database.write(work)
 
-    async def delete(self, owner: str, server: str) -> bool:
+    async def delete(self, owner: str, name: str) -> bool:
         """Whether there was something to delete."""
-        mine = (_sign_ins.c.owner == owner, _sign_ins.c.server == server)
-        return bool(await self.database.execute(delete(_sign_ins).where(*mine)))
+        mine = (_sealed.c.owner == owner, _sealed.c.name == name)
+        return bool(await self.database.execute(delete(_sealed).where(*mine)))
 
 
 @dataclass(frozen=True, slots=True)

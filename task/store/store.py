@@ -15,7 +15,7 @@ from task.store import tables
 from task.store.access import StoreOptions
 from task.store.approvals import StoredApprovals, StoredGrants
 from task.store.database import Database, open_database
-from task.store.keys import Keys, Prompts, StoredBuckets, StoredSignIns
+from task.store.keys import Keys, Prompts, SealedTexts, StoredBuckets
 from task.store.processes import BEAT_SECONDS, Processes
 from task.store.runs import Runs
 from task.store.schema import migrate
@@ -34,7 +34,7 @@ AT_ONCE = 500  # rows that one transaction removes: others must get their turn
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Sessions, runs, traces, approvals, grants, keys and rate limits of one database."""
+    """Sessions, runs, traces, approvals, grants, keys, memories and rate limits of one database."""
 
     sessions: Sessions
     runs: Runs
@@ -44,7 +44,7 @@ class Store:
     keys: Keys
     limits: RateLimits
     prompts: Prompts
-    sign_ins: StoredSignIns
+    sealed: SealedTexts
     database: Database
     writer: Writer
     processes: Processes
@@ -151,7 +151,7 @@ async def open_store(options: StoreOptions) -> Store:
         Keys(database, now),
         RateLimits(take, options.redis),
         Prompts(database),
-        StoredSignIns(database),
+        SealedTexts(database),
         database,
         writer,
         processes,

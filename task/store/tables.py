@@ -177,8 +177,8 @@ processes = _table(
     _optional(String(32), "secret"),
 )
 
-# The tokens of users at MCP servers, sealed: without the installation's secret nothing in them can be read.
-sign_ins = _table("sign_ins", _key("owner", OWNER), _key("server", OWNER), _required(Text, "data"))
+# Sealed or signed with the installation's secret: users' tokens at MCP servers by their names, and users' memories.
+sealed_texts = _table("sealed_texts", _key("owner", OWNER), _key("name", OWNER), _required(Text, "data"))
 
 # Of a rate limit the time at which its bucket is full again, of a chore the time from which it is due.
 counters = _table("counters", _key("name", OWNER), _required(Double, "ready_at"))

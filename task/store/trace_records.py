@@ -87,7 +87,8 @@ class Trace:
 
     `usage` is by model, including models behind tools; "tools" sums what tools used without naming a model. `history`
     counts the messages before the run's own, `asked` the turns that came with the request; without `content` only
-    names, sizes, times and tokens are kept. `warnings` list what in the request had no effect. `question` is the user's
+    names, sizes, times and tokens are kept. `warnings` list what in the request had no effect, `facts` the ids of
+    those that the run got from the user's memory. `question` is the user's
     last message, also where a run continues without a new one. `response_id` is the answer's id in DIAL, `core_traces`
     are the ids of its requests' traces in DIAL Core; `rating` and `comment` are the user's.
     """
@@ -114,6 +115,7 @@ class Trace:
     content: bool = True
     asked: int = 0
     warnings: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     question: str | None = None
     response_id: str | None = None
     core_traces: tuple[str, ...] = ()

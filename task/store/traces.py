@@ -20,7 +20,7 @@ _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
 _adapter = cache(lambda: TypeAdapter(Trace))  # built with the first trace that is read
 SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
 _IN_DATA = (
-    *("decisions", "usage", "config", "limits", "warnings", "history", "asked", "content", "question"),
+    *("decisions", "usage", "config", "limits", "warnings", "facts", "history", "asked", "content", "question"),
     *("core_traces",),
 )
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer

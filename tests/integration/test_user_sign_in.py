@@ -61,10 +61,10 @@ async def test_a_user_signs_in_and_nothing_that_is_stored_shows_the_token(tmp_pa
         token = await users.token("ann", "tickets")
         assert token in peer.access
         assert await users.token("bob", "tickets") is None
-        sealed = await (await users.store.get()).sign_ins.get("ann", "tickets")
+        sealed = await (await users.store.get()).sealed.get("ann", "tickets")
         assert sealed is not None
         assert not any(secret in sealed for secret in (*peer.access, *peer.refresh, *peer.clients))
-        await (await users.store.get()).sign_ins.put("bob", "tickets", sealed, None)
+        await (await users.store.get()).sealed.put("bob", "tickets", sealed, None)
         assert await users.token("bob", "tickets") is None  # it is sealed for its owner
         moved = replace(users, servers={"tickets": "https://elsewhere.example/mcp"})
         assert await moved.token("ann", "tickets") is None  # and for the server's address

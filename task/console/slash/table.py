@@ -19,6 +19,7 @@ from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest
 from task.llm.base import Usage
+from task.memory.commands import answered
 from task.store.records import Session, StoredGrant
 from task.store.trace_records import Trace, TraceFilter
 
@@ -140,6 +141,11 @@ def list_or_revoke_grants(console: FrameworkController, argument: str) -> str:
         return "\n".join(f"Revoked: {described(grant)}" for grant in chosen)
 
     return run_blocking(found)
+
+
+def show_or_change_memory(console: FrameworkController, argument: str) -> str:
+    memories, caller = console.product.services.memory, console.caller.of_tools()
+    return run_blocking(answered, memories, caller, "console", f"/memory {argument}")
 
 
 def choose_model(console: FrameworkController, argument: str) -> str:
@@ -287,6 +293,7 @@ _ALL = (
     SlashCommand("/debug", "Switch summaries of what goes to the model and to tools.", switch_debug, during_turn=True),
     SlashCommand("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
     SlashCommand("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
+    SlashCommand("/memory [on|off|add|edit|delete|export]", "What is remembered of you.", show_or_change_memory),
     SlashCommand("/tools", "List the tools, and what is missing and why.", list_tools, during_turn=True),
     SlashCommand("/skills", "List skills and prompts, which /NAME uses.", list_skills, during_turn=True),
     SlashCommand("/sign-in [server]", "Sign in to an MCP server in the browser.", sign_in),

@@ -186,7 +186,7 @@ class UserSignIns:
         kept, _ = await self._read(owner, server)
         if token and (kept is None or kept.tokens is None or kept.tokens.access_token != token):
             return
-        if not await (await self.store.get()).sign_ins.delete(owner, server) and not token:
+        if not await (await self.store.get()).sealed.delete(owner, server) and not token:
             raise NotFound(f"You are not signed in to {server!r}.")
 
     @asynccontextmanager
@@ -228,7 +228,7 @@ class UserSignIns:
 
     async def _read(self, owner: str, server: str) -> tuple[_Kept | None, str | None]:
         """What is kept, None also where another secret has sealed it, and how it is stored."""
-        sealed = await (await self.store.get()).sign_ins.get(owner, server)
+        sealed = await (await self.store.get()).sealed.get(owner, server)
         if sealed is None:
             return None, None
         try:
@@ -240,7 +240,7 @@ class UserSignIns:
     async def _write(self, owner: str, server: str, kept: _Kept, before: str | None) -> str | None:
         """How it is stored now; None where it has changed since `before`."""
         sealed = self._seal(owner, server).encrypt(kept.model_dump_json(exclude_none=True).encode()).decode()
-        done = await (await self.store.get()).sign_ins.put(owner, server, sealed, before)
+        done = await (await self.store.get()).sealed.put(owner, server, sealed, before)
         return sealed if done else None
 
 
