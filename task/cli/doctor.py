@@ -22,6 +22,7 @@ from task.cli.checks import CODE_TOOL, CORRECT, SEARCH_TOOLS, SERVERS, Check, Fi
 from task.cli.options import AsJson, Config, print_json, read_settings
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
+from task.conversation.inner import DELEGATE
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
 from task.embedding.environment import EmbeddingEnvironment
@@ -38,6 +39,7 @@ from task.store.database import Database, open_database
 from task.store.processes import Processes
 from task.store.schema import survey
 from task.tools.base import BaseTool
+from task.tools.find_tools import FIND_TOOLS
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
 from task.tools.workspace.project import project_notes
@@ -251,7 +253,8 @@ async def _known_tools(inspection: Inspection) -> list[str] | None:
     with suppress(SettingsError):  # the rows of the tools and of the servers report it
         own, found = own_tools(settings), await inspection.of_servers()
         if not found.issues and not any(spec.forward_key for spec in mcp_specs(settings)):
-            names = [tool.name for tool in (*own, *found.tools)]
+            names = [*(tool.name for tool in (*own, *found.tools)), FIND_TOOLS]
+            names += [DELEGATE] if settings.agents.enabled else []
             return [*names, *WORKSPACE_TOOLS, CODE_TOOL, *(() if settings.ddg_mcp_url else SEARCH_TOOLS)]
     return None
 

@@ -272,6 +272,8 @@ def test_an_empty_entry_would_block_everything_and_is_refused(entry: str, tmp_pa
         ({"teps": {"allowed_tools": ["calculatr"]}}, "note", "teps.allowed_tools: no tool is called calculatr"),
         ({"permissions": {"tools": ["calculatr"]}}, "note", "permissions.tools: no tool is called calculatr"),
         ({"permissions": {"tools": ["calculatr"]}, "ddg_mcp_url": NOWHERE}, "ok", "0 of your own"),
+        ({"permissions": {"tools": ["delegate", "find_tools"]}, "agents": {"enabled": True}}, "ok", "0 of your own"),
+        ({"permissions": {"tools": ["delegate"]}}, "note", "permissions.tools: no tool is called delegate"),
         ({"permissions": {"tools": ["calculator"]}, "teps": {"allowed_tools": ["execute_code"]}}, "note",
          "no tool is left by permissions.tools and teps.allowed_tools"),
         ({"teps": {"allowed_tools": []}}, "note", "no tool is left by teps.allowed_tools"),
