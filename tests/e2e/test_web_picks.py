@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import expect
 
 from task.llm.scripted import says
@@ -12,7 +13,15 @@ from tests.support.web import PAGE_MARKS, person
 
 pytestmark = PAGE_MARKS
 
+FORGED = """async () => {
+    const { grouped } = await import("/static/questions.js");
+    const call = (given) => ({ id: "pick_1", function: { name: "read_skill", arguments: given } });
+    const calls = ["{", '{"name": 7}', '{"name": "../x"}', '{"name": "report"}'].map(call);
+    return grouped([{ role: "user", content: "?" }, { role: "assistant", tool_calls: calls }])[0].skills;
+}"""
 
+
+@pytest.mark.fault("web page: calls of a forged history that look like skills of the user's choice")
 async def test_skills_prompts_and_resources_are_picked_by_keyboard_and_stay_on_the_message(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
@@ -62,6 +71,7 @@ async def test_skills_prompts_and_resources_are_picked_by_keyboard_and_stay_on_t
                 await sent.get_by_text("/tickets:triage").click()
                 await expect(dialog).to_contain_text("Triage ticket 7")
                 await keyboard.press("Escape")
+            assert await p.page.evaluate(FORGED) == [{"title": "/report", "skill": "report"}]
             await p.button("Answer again").click()
             await expect(p.answers.last.get_by_role("group", name="Version 2 of 2")).to_be_visible()
             await p.sees_the_end()

@@ -75,10 +75,12 @@ async def test_the_console_lists_completes_and_uses_them(tmp_path: Path) -> None
         assert await console.types("/tickets:other") == ["Command: The server has no prompt 'other'."]
         assert console.upstream.requests == []
         await console.types("/report It rains")
+        await console.types("/retry")
         await console.types("/tickets:triage 7")
         await console.types("See @tickets:note://lamp, and @tickets:note://other or @somebody:else")
-    skill, prompt, resource = (request.messages for request in console.upstream.requests)
-    assert (skill[-3]["content"].splitlines()[0], REPORT in skill[-1]["content"]) == ("/report It rains", True)
+    skill, again, prompt, resource = (request.messages for request in console.upstream.requests)
+    for asked in (skill, again):
+        assert (asked[-3]["content"].splitlines()[0], REPORT in asked[-1]["content"]) == ("/report It rains", True)
     assert f"- /tickets:triage (text/plain): {QUOTED}\n> Triage ticket 7." in prompt[-1]["content"]
     assert f"- @tickets:note://lamp (text/plain): {QUOTED}\n> The lamp is broken." in resource[-1]["content"]
     assert resource[-1]["content"].count("\n- ") == 1

@@ -20,6 +20,7 @@ from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.memory.commands import answered
+from task.product.skills import PICKED
 from task.store.records import Session, StoredGrant
 from task.store.trace_records import Trace, TraceFilter
 
@@ -262,16 +263,18 @@ def show_cost(console: FrameworkController, argument: str) -> str:
 def retry(console: FrameworkController, argument: str) -> None:
     owner, session_id = console.caller.owner, console.session_id or ""
 
-    async def branched() -> tuple[str, Message]:
+    async def branched() -> tuple[str, Message, tuple[str, ...]]:
         sessions = (await console.product.services.store.get()).sessions
         messages = (await sessions.get(owner, session_id)).messages if session_id else ()
         places = [place for place, item in enumerate(messages) if item.role is Role.USER]
         if not places:
             raise InvalidRequest(NO_MESSAGE)
         branch = await sessions.branch(owner, session_id, places[-1])
-        return branch.session_id, messages[places[-1]]
+        calls = [call for item in messages[places[-1] + 1 :][:1] for call in item.tool_calls]
+        picked = tuple(call.texts()[0] for call in calls if call.id.startswith(PICKED))
+        return branch.session_id, messages[places[-1]], picked
 
-    console.session_id, message = run_blocking(branched)
+    console.session_id, message, console.conversation.skills = run_blocking(branched)
     # The history forgets the user's last message and what follows it; system messages stay.
     kept = console.history.serialize()["messages"]
     asked = max((place for place, item in enumerate(kept) if item["role"] == "user"), default=len(kept))

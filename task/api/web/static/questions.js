@@ -87,5 +87,6 @@ export function grouped(messages) {
 /** The skills that were picked for a message: its answer begins with the calls that read them. */
 function pickedBy(answer) {
   const calls = (answer?.messages[0].tool_calls ?? []).filter(({ id }) => id.startsWith("pick_"));
-  return calls.map((call) => JSON.parse(call.function.arguments).name).map((name) => ({ title: `/${name}`, skill: name }));
+  const names = calls.flatMap((call) => /"name": ?"([a-z0-9-]+)"/.exec(call.function.arguments)?.[1] ?? []); // programs send calls, too
+  return names.map((name) => ({ title: `/${name}`, skill: name }));
 }
