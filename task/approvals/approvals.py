@@ -138,6 +138,8 @@ class Approvals:
             self.denials[call_id] = said if answer.by_user else answer.reason
         elif answer.allowed and asked:
             self.said[asked] = answer.reason if answer.arguments is None else json.dumps(answer.arguments)
+        elif answer.allowed and answer.reason:  # an answer, but not to a question
+            self.denials[call_id] = NOT_CHOSEN.reason
         elif answer.allowed:
             expires = self.rules.clock() + self.rules.grant_seconds
             exact, whose = answer.grant or digest, (self.principal, self.conversation)
@@ -299,7 +301,12 @@ def typed_answer(line: str) -> Answer | None:
 def _decision(text: str) -> Mapping[str, Answer] | None:
     # The answers by codes; None also where two contradict each other, or one is about every call and another is not.
     text = text.strip(" \t\r\n")
-    if len(text) <= DECISION_CHARS and not (parts := _ANSWER.split(text))[0] and parts[1:]:
+    if (
+        text[:6].lower() == "answer"
+        and len(text) <= DECISION_CHARS
+        and not (parts := _ANSWER.split(text))[0]
+        and parts[1:]
+    ):
         return {code.lower(): Answer(True, said.strip()) for code, said in zip(parts[1::2], parts[2::2], strict=True)}
     if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
         return None

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from task.errors import ArgumentsError
 from task.llm.scripted import says, wants
+from task.tools.mcp.elicitation import MAX_ROUNDS, answer_to
 from tests.support.http_api import Api, http_api, said
 from tests.support.mcp_wire import listed, raw_server
 from tests.support.product import product
@@ -140,8 +142,10 @@ async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_use
         (page("http://pay.example/7"), "https"),
         (page("https://user@pay.example/7"), "https"),
         (page("javascript:alert(1)"), "https"),
+        (page("https://evil.example\\.pay.example/"), "https"),
+        (page("https://pаy.example/"), "https"),
     ],
-    ids=["many", "twenty", "nested", "password", "key", "page", "userinfo", "script"],
+    ids=["many", "twenty", "nested", "password", "key", "page", "userinfo", "script", "backslash", "letter"],
 )
 async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     asked: dict[str, Any], reason: str, tmp_path: Path
@@ -154,6 +158,54 @@ async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     result = result_in(api.upstream.requests[-1])
     assert result.startswith("Error: The server asked the user for something, which was declined: ")
     assert reason in result
+
+
+ONE: dict[str, Any] = {"schema": {"properties": {"n": {"type": "integer"}}}, "shown": {"answer": {"n": None}}}
+TWO: dict[str, Any] = {
+    "schema": {"properties": {"n": {"type": "number"}, "t": {"type": "string"}}, "additionalProperties": False},
+    "shown": {"answer": {"n": 7, "t": None}},
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "content"),
+    [
+        (ONE, "3", {"n": 3}),
+        (ONE, " n = 3 ", {"n": 3}),
+        (ONE, "{", "'{' is not of type 'integer'"),
+        (ONE, '{"answer": {"n": 4}}', {"n": 4}),
+        (ONE, '{"a":' + "[" * 9_000, "is not of type 'integer'"),
+        (ONE, "n" + " " * 19_000 + "x", "is not of type 'integer'"),
+        (TWO, "", {"n": 7}),
+        (TWO, "t: no\nn: 1.5", {"n": 1.5, "t": "no"}),
+        (TWO, "t = https://a.example/?b=c; d", {"n": 7, "t": "https://a.example/?b=c; d"}),
+        (TWO, "no idea", "a line for each of n, t"),
+        (TWO, '{"x": 1}', "'x' was unexpected"),
+        (TWO, None, "^$"),
+    ],
+)  # fmt: skip
+def test_an_answer_in_words_or_json_is_read_and_checked(question: Any, said: str | None, content: Any) -> None:
+    if isinstance(content, dict):
+        assert answer_to(question, said) == {"action": "accept", "content": content}
+    else:
+        with pytest.raises(ArgumentsError, match=content if content == "^$" else re.escape(content)):
+            answer_to(question, said)
+
+
+@pytest.mark.fault("mcp: an answer to a question with the code of an approval, a server that asks for ever")
+async def test_an_answer_approves_no_call_and_a_server_cannot_ask_for_ever(tmp_path: Path) -> None:
+    async with (
+        booking(*[form(seats=SEATS)] * 9) as (url, calls),
+        product(BOOK, says("No."), BOOK, says("Done."), tmp_path=tmp_path, mcp_servers=servers(url)) as p,
+    ):
+        asked = await p.reader.ask("Book")
+        await p.reader.ask(f"answer {code_in(asked.content)}: 3")
+        assert calls == []
+        asked = await p.reader.ask("Book")
+        while "approve" in asked.content:
+            asked = await p.reader.ask(f"approve {code_in(asked.content)}")
+    assert len(calls) == MAX_ROUNDS + 1
+    assert "one too many" in result_in(p.upstream.requests[-1])
 
 
 async def test_a_server_asks_in_a_call_of_a_sub_agent(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.mcp.offers import MAX_PROMPTS, MAX_RESOURCES
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
+from tests.support.mcp_processes import mcp_peer
 from tests.support.mcp_wire import VERSION, http_server, listed, raw_server
+from tests.support.waiting import until
 
 ALL = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
 GUIDE = {"uri": "docs://guide", "name": "guide", "title": "The\nguide", "mimeType": "text/markdown"}
@@ -195,3 +198,19 @@ async def test_only_known_servers_are_asked_and_what_is_no_short_text_needs_a_pl
         async with hub_of(offering({"resources/read": {"contents": [{"uri": "docs://guide", **content}]}})) as hub:
             with pytest.raises(ToolError, match="nowhere to keep files"):
                 await hub.resource(CALLER, "library", "docs://guide")
+
+
+async def test_a_list_that_a_server_says_has_changed_is_read_again_and_progress_is_shown(tmp_path: Path) -> None:
+    with mcp_peer(tmp_path, legacy=True) as peer:
+        hub, choice = MCPHub([ServerSpec("peer", peer.url)], fresh_seconds=3_600), RecordingChoice()
+        tools = {tool.name: tool for tool in (await hub.discover(CALLER)).tools}
+        grow, echo = FunctionCall("grow", '{"name": "grown"}'), FunctionCall("echo", '{"text": "Hi"}')
+        await Toolbox([*tools.values()]).call_all([ToolCall("c1", grow), ToolCall("c2", echo)], choice, CALLER)
+
+        async def grown() -> bool:
+            return "grown" in [tool.name for tool in (await hub.discover(CALLER)).tools]
+
+        await until(grown)
+        await hub.close()
+    assert "grown" not in tools
+    assert "1/2 half way\n" in choice.stages[1].content

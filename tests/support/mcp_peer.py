@@ -77,6 +77,12 @@ def _add_plain(server: MCPServer[Any], note: Any) -> None:
         note("wait ends")
         return "waited"
 
+    @server.tool(annotations=READS)
+    async def grow(name: str, ctx: Context[Any, Any]) -> str:
+        server.add_tool(lambda: name, name=name)
+        await ctx.session.send_tool_list_changed()
+        return "grown"
+
     @server.tool()
     async def fail() -> str:
         raise ToolError("the disc is full; delete something")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,14 +19,16 @@ from task.tools.toolbox import Paused, Pending
 if TYPE_CHECKING:
     import mcp.types as wire
 
-MAX_FIELDS, LONGEST, LONGEST_STATE = 10, 5_000, 50_000  # of a form; characters of a question and of a server's state
+MAX_FIELDS, MAX_ROUNDS = 10, 5  # of a form; questions of one call
+LONGEST, LONGEST_STATE = 5_000, 10_000  # characters of a question, and of what the server gets back with the answer
 SIMPLE = frozenset({"string", "number", "integer", "boolean"})
 # Only pages of the server's own may ask for these. Source: the MCP specification, Elicitation.
 _SECRET = re.compile(
-    r"pass-?(?:word|phrase|code|wd)|secret|credential|(?:api|private)[ _-]?key|access[ _-]?token|\b(?:pin|cvv|otp)\b",
+    r"pass[ _-]?(?:word|phrase|code|wd)|secret|credential|(?:api|private)[ _-]?key|access[ _-]?token|card number"
+    r"|\b(?:pin|cvv|otp|ssn)\b|(?:one[ -]time|security|verification) code|passwor|kennwort|contrase|mot de passe|парол",
     re.IGNORECASE,
 )
-_PAIR = re.compile(r"\s*([\w.-]+)\s*[=:]\s*(.*?)\s*", re.DOTALL)
+_PAGE = re.compile(r"[!-\[\]-~]+")  # browsers read a backslash as a slash
 REFUSED = "The server asked the user for something, which was declined: {}. The call has not been completed."
 
 
@@ -37,13 +38,14 @@ def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]
     if more or request.method != "elicitation/create":
         raise ValueError("users are asked one question at a time, and nothing else")
     asked = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if len(json.dumps(asked)) > LONGEST or len(result.request_state or "") > LONGEST_STATE:
-        raise ValueError("it is too long")
+    text = json.dumps(asked, ensure_ascii=False)
+    if len(text) > LONGEST or len(result.request_state or "") > LONGEST_STATE or round_ > MAX_ROUNDS:
+        raise ValueError("it is too long, or one too many")
     question = {"key": key, "state": result.request_state, "message": asked["message"], "round": round_}
     if asked["mode"] == "url":
         parts = urlsplit(asked["url"])
         local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
-        if not (parts.scheme == "https" or local) or parts.username is not None:
+        if not (parts.scheme == "https" or local) or parts.username is not None or not _PAGE.fullmatch(asked["url"]):
             raise ValueError("its page is not one with https")
         return {**question, "shown": {"host": parts.netloc, "page": asked["url"]}}
     listed: Any = asked["requestedSchema"].get("properties")
@@ -54,7 +56,7 @@ def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]
     fields = schema.get("properties") or {}
     if not 0 < len(fields) <= MAX_FIELDS or not all(shape.get("type") in SIMPLE for shape in fields.values()):
         raise ValueError(f"a form has one to {MAX_FIELDS} fields, with text, numbers or yes and no")
-    if _SECRET.search(json.dumps(asked)):
+    if _SECRET.search(text):
         raise ValueError("passwords and secrets are not asked for in a chat")
     answer = {name: shape.get("default") for name, shape in fields.items()}
     shown = {"fields": fields, "needed": schema.get("required", []), "answer": answer}
@@ -86,17 +88,25 @@ def answer_to(question: Mapping[str, Any], said: str | None) -> dict[str, Any]:
     result: dict[str, Any] = {"action": "accept"}
     if "schema" in question:
         fields, values = question["schema"]["properties"], dict(question["shown"]["answer"])
-        if said.startswith("{"):
-            given = json.loads(said)
-            values = given.get("answer", given)
+        if isinstance(given := _read(said), dict):
+            values = given["answer"] if isinstance(given.get("answer"), dict) else given
         elif said:
-            pairs = [_PAIR.fullmatch(part) for part in re.split(r"[;\n]", said)] if len(fields) > 1 else []
-            for name, text in ([pair[1], pair[2]] for pair in pairs if pair) if pairs else [(next(iter(fields)), said)]:
-                values[name] = text
-                if fields.get(name, {}).get("type") != "string":
-                    with suppress(ValueError):
-                        values[name] = json.loads({"yes": "true", "no": "false"}.get(text.lower(), text.lower()))
+            lines = [[part.strip() for part in re.split("[=:]", line, maxsplit=1)] for line in said.split("\n")]
+            named = {line[0]: line[1] for line in lines if len(line) > 1 and line[0] in fields}
+            if not named and len(fields) > 1:
+                raise ArgumentsError(f"write a line for each of {', '.join(fields)}")
+            for name, text in (named or {next(iter(fields)): said.strip()}).items():
+                words = text.lower()
+                is_text = fields[name]["type"] == "string"
+                values[name] = text if is_text else _read({"yes": "true", "no": "false"}.get(words, words))
         result["content"] = {name: value for name, value in values.items() if value is not None}
         for fault in Draft202012Validator(question["schema"]).iter_errors(result["content"]):
             raise ArgumentsError(f"{'.'.join(map(str, fault.path)) or 'the answer'}: {fault.message}")
     return result
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text.strip()

@@ -46,7 +46,8 @@ class ReadResourceTool(BaseTool):
         (server, offer), uri = self._servers[given["server"]], given.get("uri", "")
         if not uri:
             marks = {False: "", True: " (template)"}
-            return "\n".join(f"- {i.uri}{marks[i.template]}: {i.name}. {i.description}" for i in offer.resources)
+            lines = (f"- {i.uri}{marks[i.template]}: {i.name}. {i.description}" for i in offer.resources)
+            return "\n".join(lines)[:MAX_TEXT_CHARS]
         try:
             offer.checked(uri)
         except NotFound as error:
