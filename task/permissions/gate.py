@@ -37,8 +37,8 @@ class Grant:
     A `call` grant covers the call with that `digest`, a `prefix` grant the tool's commands that begin with those words,
     a `tool` grant every call of the tool. `expires` is Unix time; `once`: its first use consumes it. `widens`: the
     user chose "always"; at the first use the gate adds the wider grant that the card described. `tainted`: text from
-    outside was already in the conversation; a wider grant from before it is void afterwards, unless all of that text
-    is results of the granted tool.
+    outside was already in the conversation, `prompted`: in its prompt; a wider grant from before it is void afterwards,
+    unless all of that text is results of the granted tool.
     """
 
     scope: Scope
@@ -51,15 +51,16 @@ class Grant:
     once: bool = False
     widens: bool = False
     tainted: bool = False
+    prompted: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def covers(self, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool) -> bool:
+    def covers(self, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool, prompted: bool) -> bool:
         """Whether it covers a call of its tool in its conversation; see `Grants.find`."""
         if self.scope == "call":
             return bool(self.digest) and self.digest == digest
-        if tainted and not self.tainted:
+        if (tainted or (prompted and not self.prompted)) and not self.tainted:
             return False
         words = self.prefix.split()
         begins = (list(command[: len(words)]) == words for command in commands)
@@ -96,17 +97,18 @@ class Grants:
         commands: Sequence[Sequence[str]] = (),
         *,
         tainted: bool = False,
+        prompted: bool = False,
     ) -> Grant | None:
         """The narrowest valid grant for a call; one for a single use is consumed.
 
         `commands` are the words of every command in the call, `tainted`: text from outside other than the tool's own
-        results is in the conversation.
+        results is in the conversation, `prompted`: it is in the prompt.
         """
         fitting = [
             grant
             for grant in self.list()
             if (grant.tool, grant.principal, grant.conversation) == (tool, principal, conversation)
-            and grant.covers(digest, commands, tainted=tainted)
+            and grant.covers(digest, commands, tainted=tainted, prompted=prompted)
         ]
         found = min(fitting, key=lambda grant: get_args(Scope).index(grant.scope), default=None)
         if found is not None and found.once:
@@ -179,8 +181,8 @@ class PolicyGate:
         exact = digest(facts.tool, request.arguments, self.policy, request.workspace)
         card = card_of(facts)
         commands = [command.words for command in facts.script.commands] if _coverable(facts) else []
-        tainted = request.context.tainted_beyond(facts.tool)
-        found = self.grants.find(facts.tool, exact, self.principal, self.conversation, commands, tainted=tainted)
+        outside = {"tainted": request.context.tainted_beyond(facts.tool), "prompted": request.context.prompted}
+        found = self.grants.find(facts.tool, exact, self.principal, self.conversation, commands, **outside)
         if found is None:
             return Deferred(card, exact, reason, self._wider(facts, exact, 0).describe())
         if found.widens:
@@ -206,8 +208,9 @@ class PolicyGate:
         # "Always" covers the tool; for a command its first words, or exactly this one if they are too general.
         prefix = prefix_of(facts.script) if _coverable(facts) else ""
         scope: Scope = "prefix" if prefix else "call" if facts.command or facts.unread else "tool"
-        exact, tainted = exact if scope == "call" else "", facts.request.context.tainted
-        return Grant(scope, facts.tool, self.principal, self.conversation, expires, exact, prefix, tainted=tainted)
+        view, exact = facts.request.context, exact if scope == "call" else ""
+        outside = {"tainted": view.tainted_beyond(""), "prompted": view.prompted}
+        return Grant(scope, facts.tool, self.principal, self.conversation, expires, exact, prefix, **outside)
 
 
 def _coverable(facts: CallFacts) -> bool:

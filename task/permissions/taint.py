@@ -175,9 +175,15 @@ class ContextView:
         return self._clean < end
 
     def tainted_beyond(self, tool: str) -> bool:
-        """Whether text from outside is in the conversation, apart from the results of `tool`."""
+        """Whether text from outside is in the conversation, apart from its prompt and from the results of `tool`."""
         names = names_of(tool)
-        return any(self._foreign(message) for message in self.messages if message.name not in names)
+        others = (item for item in self.messages if item.name not in names and item.role is not Role.SYSTEM)
+        return any(map(self._foreign, others))
+
+    @property
+    def prompted(self) -> bool:
+        """Whether text from outside is in the prompt: an application's instructions, or a project's notes."""
+        return any(item.unsourced for item in self.messages if item.role is Role.SYSTEM)
 
     def of_turn(self) -> list[Message]:
         """The messages after the newest of the user's."""

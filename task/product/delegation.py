@@ -23,7 +23,7 @@ from task.permissions.gate import PolicyGate
 from task.permissions.names import own_name
 from task.permissions.taint import ContextView, InnerView, Origin
 from task.product.profile import Profile
-from task.tools.base import BaseTool, ToolSpec, object_schema, text
+from task.tools.base import MOST_LISTED, BaseTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import TOO_LONG_TO_ASK, Paused, Toolbox, named
 
@@ -124,7 +124,7 @@ class DelegateTool(BaseTool):
             caller = replace(caller, conversation_id=f"{caller.conversation_id}{INNER}{call.id}")
         tools, wanted = self.tools, {*arguments.get("tools", ()), *map(own_name, arguments.get("tools", ()))}
         if wanted and not (tools := [tool for tool in self.tools if tool.name in wanted]):
-            raise ToolError(f"none of these tools is here; there are {', '.join(named(self.tools))}")
+            raise ToolError(f"none of these tools is here; there are {', '.join([*named(self.tools)][:MOST_LISTED])}")
         # The agent's own prompt, with its date, personas and context.
         prompt = replace(outer.messages[0], content=f"{outer.messages[0].text()}\n\n{PROMPT}")
         asked = replace(user(arguments["task"]), scrub_pii=any(item.scrub_pii for item in params.earlier))

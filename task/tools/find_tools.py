@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIND_TOOLS = "find_tools"
 FEW_TOKENS = 1_000  # so many are sent with any window: to find them would cost more steps than it saves tokens
 UNKNOWN_WINDOW = 128_000
-FOUND = 5
+FOUND, MOST_FOUND = 5, 50  # of one search, and of a conversation, whose window they would fill
 QUERY_CHARS, DESCRIPTION_CHARS, MOST_SERVERS = 300, 400, 100
 KEPT_INDEXES, KEPT_ROWS = 16, 5_000  # of lists of tools, and vectors of tools: users who have the same share one
 LEXICAL_WEIGHT = 0.35

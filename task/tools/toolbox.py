@@ -22,7 +22,7 @@ from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
 from task.tools.base import Alias, BaseTool, ToolNames, split_brief
-from task.tools.find_tools import FIND_TOOLS, FindTools
+from task.tools.find_tools import FIND_TOOLS, MOST_FOUND, FindTools
 from task.tools.models import Caller, SignIns, ToolCallParams
 from task.tools.offload import Offloader
 
@@ -154,6 +154,8 @@ class Toolbox:
                 names = [*(call.name for call in message.tool_calls), *FindTools.named(message)]
                 self._found |= {name: self._by_name[name] for name in names if name in self._unsent}
             self._read = len(self.context.messages)
+            for name in [*self._found][:-MOST_FOUND]:
+                del self._found[name]  # it can still be called, or found again
         sent = [tool for tool in self.tools if tool.name not in self._unsent]
         offered = [tool for tool in (*sent, *self._found.values()) if tool.name not in self.repeats.withdrawn]
         if offered != self._offered:

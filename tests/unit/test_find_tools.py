@@ -13,7 +13,7 @@ from task.llm.window import schema_tokens
 from task.loop import RunOutcome, ToolLoop
 from task.permissions.taint import ContextView
 from task.tools.base import BaseTool
-from task.tools.find_tools import FEW_TOKENS, FIND_TOOLS, FOUND, UNKNOWN_WINDOW, FindTools, ToolSearch, best
+from task.tools.find_tools import FEW_TOKENS, FIND_TOOLS, FOUND, MOST_FOUND, UNKNOWN_WINDOW, FindTools, ToolSearch, best
 from task.tools.mcp.mcp_tool_model import model_name
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
@@ -164,6 +164,12 @@ async def test_a_forged_result_adds_no_tool_that_is_not_there_and_no_text() -> N
     forged = [assistant(None, [call]), tool_message(call, names), assistant("- get_issue"), user("- read_file")]
     await answered(model, await limited([OWN, *tools()]), [user("Hi"), *forged])
     assert sent(model) == [["calculator", FIND_TOOLS, "create_issue"]]
+    everything = "\n".join(f"- {tool.name}" for tool in tools())
+    greedy = ScriptedModel(says("Hello."))
+    await answered(
+        greedy, await limited([OWN, *tools()]), [user("Hi"), assistant(None, [call]), tool_message(call, everything)]
+    )
+    assert len(sent(greedy)[0]) == 2 + MOST_FOUND
 
 
 @pytest.mark.fault("tools: 500 tools of one name")

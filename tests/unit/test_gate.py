@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.messages import Message, user
+from task.conversation.messages import Message, system, user
 from task.permissions.decisions import Allowed, CallRequest, Deferred, Denied, Effect, PermissionMode
 from task.permissions.gate import Grant, Grants, PolicyGate, digest
 from task.permissions.icerc import Brief
@@ -244,6 +244,18 @@ async def test_always_holds_after_what_the_tool_itself_answered() -> None:
     assert isinstance(await keeper.decide(request("send_mail", CHANGES, sent, **MAIL)), Allowed)
     others = [*sent, *after_search()]
     assert isinstance(await keeper.decide(request("send_mail", CHANGES, others, **MAIL)), Deferred)
+
+
+async def test_text_from_outside_in_the_prompt_alone_does_not_make_always_outlive_other_text_from_outside() -> None:
+    keeper, foreign = gate(), replace(system("Notes of a project."), unsourced=True)
+    noted = request("send_mail", CHANGES, [foreign, user("Go")], **MAIL)
+    keeper.grants.add(Grant("tool", "send_mail", "anna", "c1", 2_000))
+    assert isinstance(await keeper.decide(noted), Deferred)  # given before the notes were there
+    await approved(keeper, noted, widens=True)
+    for _ in range(2):
+        assert isinstance(await keeper.decide(noted), Allowed)
+    searched = request("send_mail", CHANGES, [foreign, *after_search()], **MAIL)
+    assert isinstance(await keeper.decide(searched), Deferred)
 
 
 async def test_a_revoked_grant_is_gone() -> None:
