@@ -286,6 +286,10 @@ class InnerView(ContextView):
     def tainted_beyond(self, tool: str) -> bool:
         return self._outer.tainted_beyond(tool) or super().tainted_beyond(tool)
 
+    @property
+    def tainted_in_conversation(self) -> bool:
+        return True  # its task is the model's words, not the user's
+
     def of_turn(self) -> list[Message]:
         return [*self._outer.of_turn(), *super().of_turn()]
 
