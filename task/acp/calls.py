@@ -73,8 +73,9 @@ class Calls(LoopObserver):
         if item.call_id not in self._shown:  # it was made in another process
             self._start(ToolCall(item.call_id, FunctionCall(item.tool, json.dumps(dict(item.arguments)))))
         shown, card, given = self._shown[item.call_id], item.card, item.arguments
-        texts = (given["new_text"], given["old_text"]) if item.tool == "fs_edit" else None
-        if item.tool == "fs_write" and self._workspace is not None:
+        own = item.tool if item.tool in self._tools else ""
+        texts = (given["new_text"], given["old_text"]) if own == "fs_edit" else None
+        if own == "fs_write" and self._workspace is not None:
             texts = given["content"], await asyncio.to_thread(self._workspace.before, given["path"])
         content: list[Any] = [acp.tool_diff_content(place.path, *texts) for place in shown.locations or () if texts]
         risk, wider = card["risk_assessment"], card["grant_description"]

@@ -206,13 +206,17 @@ def _message(folder: Path, blocks: Sequence[Any]) -> Message:
                 if not pictures[-1].is_picture or len(block.data) * 3 / 4 > MAX_IMAGE_BYTES:
                     raise InvalidRequest(f"A picture has at most {MAX_IMAGE_BYTES:,} bytes, and a usual format.")
             case schema.ResourceContentBlock():
-                path = os.path.realpath(unquote(urlsplit(block.uri).path))
-                inside = block.uri.startswith("file:///") and path.startswith(f"{folder}/")
-                texts.append(f"@{path.removeprefix(f'{folder}/') if inside else block.uri}")
+                name = block.uri
+                with suppress(ValueError):  # no file can have this path
+                    path = Path(os.path.realpath(unquote(urlsplit(name).path)))
+                    name = str(path.relative_to(folder)) if name.startswith("file:///") else name
+                texts.append(f"@{name}")
             case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as text):
                 outside = True
                 texts.append(f"{text.uri}:\n\n{text.text}")
             case _:
                 raise InvalidRequest("This agent takes texts, pictures, files and texts of files.")
+    if not any(map(str.strip, texts)) and not pictures:
+        raise InvalidRequest("The prompt is empty.")
     message = Message(Role.USER, "\n\n".join(texts), attachments=tuple(pictures))
     return replace(user_message(message), unsourced=outside)

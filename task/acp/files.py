@@ -34,10 +34,10 @@ class EditorWorkspace(Workspace):
         except FileNotFoundError as error:
             missing = error  # until it is saved
         place = str(self.path / self.normalised(path))
-        found = self._ask("fs/read_text_file", path=place) if self._reads else None
-        if found is None and missing is not None:
+        text = (self._ask("fs/read_text_file", path=place) or {}).get("content") if self._reads else None
+        if missing is not None and not isinstance(text, str):
             raise missing
-        content = saved if found is None else str(found.get("content")).encode(errors="replace")
+        content = text.encode(errors="replace") if isinstance(text, str) else saved
         if len(content) > self.limits.read_bytes:
             raise ToolError(f"too large ({len(content):,} bytes, at most {self.limits.read_bytes:,})")
         return content

@@ -30,7 +30,7 @@ from task.runs.table import Preparing
 from task.store.records import Event, new_id
 from task.store.store import Store
 from task.tools.base import BaseTool
-from task.tools.mcp.hub import MCPHub, ServerSpec
+from task.tools.mcp.hub import Discovered, MCPHub, ServerSpec
 from task.tools.models import Caller
 from task.tools.workspace.changes import Changes
 
@@ -81,7 +81,7 @@ class EditorSession:
         self._loop, self._cost = asyncio.get_running_loop(), 0.0
         self._hub: MCPHub | None = None
         self._asking: asyncio.Task[Any] | None = None
-        self._rejected = set[tuple[str, str]]()
+        self._rejected, self._missing = set[tuple[str, str]](), set[str]()
         self.changes = Changes(folder, store.database.place)
         can = {"reads": editor.reads, "writes": editor.writes}
         product = place(folder, partial(EditorWorkspace, ask=self._ask, changes=self.changes, **can))
@@ -146,7 +146,7 @@ class EditorSession:
         if self._hub is not None:
             await self._hub.close()
         await self._folder.close()
-        await asyncio.to_thread(self.changes.close)
+        await self.changes.close()
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any] | None:
         asked = self._editor.connection.send_request(method, {"sessionId": self.session_id, **params})
@@ -158,8 +158,12 @@ class EditorSession:
 
     async def _tools(self, caller: Caller) -> list[BaseTool]:
         own = await self._folder.of(caller)
-        found = await self._hub.discover(caller, [tool.name for tool in own]) if self._hub is not None else None
-        return [*own, *(found.tools if found is not None else ())]
+        found = await self._hub.discover(caller, [tool.name for tool in own]) if self._hub is not None else Discovered()
+        missing = (*await self._folder.missing(), *(f"{issue.server}: {issue}" for issue in found.issues))
+        for sentence in [item for item in missing if item not in self._missing]:  # once in a session
+            self._missing.add(sentence)
+            self.update(acp.update_agent_thought_text(f"{sentence}\n\n"))
+        return [*own, *found.tools]
 
     async def _start_programs(self) -> None:
         allowed = list[ServerSpec]()

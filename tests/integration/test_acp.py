@@ -239,6 +239,7 @@ async def test_files_texts_and_pictures_go_with_a_prompt(desk: Desk, tmp_path: P
             acp.text_block("Compare."),
             acp.resource_link_block("b.py", (folder / "src" / "b.py").as_uri()),
             acp.resource_link_block("secret", outside),
+            acp.resource_link_block("odd", "file:///%00http://["),
             acp.resource_block(acp.embedded_text_resource("file:///elsewhere/c.py", "y = 2")),
             acp.image_block("iVBORw0KGgo=", "image/png"),
         ]
@@ -373,6 +374,7 @@ async def test_what_is_not_there_is_refused_with_a_sentence(desk: Desk, tmp_path
     assert "no mode" in await refused(at, "set_session_mode", session_id=own, mode_id="yolo")
     server = schema.HttpMcpServer(type="http", name="x", url="toolset:mine", headers=[])
     assert "https://" in await refused(at, "new_session", cwd=str(one), mcp_servers=[server])
+    assert "empty" in await refused(at, "prompt", session_id=own, prompt=[acp.text_block(" ")])
     sound = [acp.audio_block("AAAA", "audio/wav")]
     assert "takes texts" in await refused(at, "prompt", session_id=own, prompt=sound)
     assert (await at.connection.list_sessions(cwd=str(tmp_path))).sessions == []

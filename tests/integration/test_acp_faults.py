@@ -114,7 +114,8 @@ async def test_the_documented_client_gets_an_answer(tmp_path: Path) -> None:
             sys.executable, "-c", example, cwd=tmp_path, env=environ, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-    assert output.decode() == "Hello. (end_turn)\n"
+    assert output.decode().startswith("The tools cannot work here")
+    assert output.decode().endswith("Hello. (end_turn)\n")
 
 
 @pytest.mark.system
@@ -144,6 +145,7 @@ async def test_servers_of_the_editor_are_strangers_and_their_programs_start_afte
     work, started = tmp_path / "work", tmp_path / "work" / "lock"
     work.mkdir()
     started.touch()
+    broken = schema.McpServerStdio(name="broken", command="/no/such/program", args=[], env=[])
     program = schema.McpServerStdio(name="local", command=sys.executable, args=[str(work / "stdio_server.py")], env=[])
     (work / "stdio_server.py").write_text((SUPPORT / "stdio_server.py").read_text())
     answers = {"tools/list": listed("find"), "tools/call": {"content": [{"type": "text", "text": "Found."}]}}
@@ -153,15 +155,16 @@ async def test_servers_of_the_editor_are_strangers_and_their_programs_start_afte
         editor(tmp_path / "home", **openai(upstream.url)) as at,
     ):
         web = schema.HttpMcpServer(type="http", name="tickets", url=url, headers=[])
-        session = await at.open(work, mcp_servers=[web, program])
-        first = await session.say("Look.", "allow_once", "allow_once")
+        session = await at.open(work, mcp_servers=[web, program, broken])
+        first = await session.say("Look.", "allow_once", "allow_once", "allow_once")
         tools = [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]]
         other = await at.open(work, mcp_servers=[program])
         second = await other.say("Look.", "reject_once")
         without = [tool["function"]["name"] for tool in upstream.requests[-1].body["tools"]]
     assert "Start the MCP server client/local" in str(first.asked[0].tool_call.title)
     assert [status for _, status in first.titles] == ["completed"]
-    assert first.asked[1].tool_call.title == "client_tickets_find"
+    assert "/no/such/program" in str(first.others)
+    assert first.asked[2].tool_call.title == "client_tickets_find"
     assert {"client_tickets_find", "client_local_started"} <= {*tools}
     assert len(second.asked) == 1
     assert not [name for name in without if name.startswith("client_")]

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from task.errors import Conflict, InvalidRequest, ToolError
@@ -11,6 +11,7 @@ from task.tools.workspace.root import held_alone
 from task.tools.workspace.snapshots import Snapshot, SnapshotError, Snapshots
 from task.tools.workspace.undo import NAMED, Leg, planned_undo, some_of, undo
 
+CLOSING_SECONDS = 5.0
 NOTHING = "There is nothing to take back: no prompt since the session was opened has changed the folder."
 
 
@@ -77,10 +78,12 @@ class Changes(asyncio.Lock):
         lost = f" Not restored: {some_of(sorted(plan.lost), NAMED)}." if plan.lost else ""
         return f"Taken back: {some_of(sorted(plan.steps), NAMED) or 'nothing was left of it'}.{lost}"
 
-    def close(self) -> None:
-        """Remove the snapshots."""
+    async def close(self) -> None:
+        """Remove the snapshots; a call that was stopped may be taking its last one."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.acquire(), CLOSING_SECONDS)
         if self._snapshots is not None:
-            shutil.rmtree(self._snapshots.folder, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, self._snapshots.folder, ignore_errors=True)
 
     def _taken(self) -> Snapshot:
         if self._snapshots is None:
