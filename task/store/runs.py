@@ -109,8 +109,7 @@ class Runs:
         await self._keep_lease()
         ended = update(_runs).where(_runs.c.id == run.run_id, _runs.c.status != "running")
         again: dict[str, Any] = {"status": "running", "ended_at": None, "error": None}
-        row = {**again, "process": self._processes.own_id, "cancel_asked": False}
-        if not await self._database.execute(ended.values(**row)):
+        if not await self._database.execute(ended.values(**again, process=self._processes.own_id, cancel_asked=False)):
             raise Conflict(f"the run {run.run_id} is in progress; wait for it, or stop it first")
         self._live[run.run_id] = EventLog(run.run_id, self._writer, await self.recorded(run.run_id))
         return replace(run, **again)
