@@ -1,6 +1,6 @@
 """What a user may pick for a message: skills, and the prompts and resources of MCP servers."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -20,20 +20,6 @@ class SkillBody(ResponseModel):
     source: Source
 
 
-class SkillList(ResponseModel):
-    skills: list[SkillBody]
-
-
-class ServerPrompts(ResponseModel):
-    prompts: list[MCPPrompt]
-
-
-class ResourceList(ResponseModel):
-    """A `template` has variables in its `uri`, such as `{id}`; what is read has their values."""
-
-    resources: list[MCPResource]
-
-
 class PromptChoice(RequestModel):
     server: Label
     name: Label
@@ -48,13 +34,13 @@ class ResourceChoice(RequestModel):
 routes = router("Platform")
 
 
-@routes.get("/skills", response_model=SkillList, responses=failures())
+@routes.get("/skills", response_model=dict[Literal["skills"], list[SkillBody]], responses=failures())
 async def list_skills(service: CurrentService) -> Any:
     """The skills that the caller may use, for a request's `skills`."""
     return {"skills": await skills_of(service.services, service.profile, service.caller.of_tools())}
 
 
-@routes.get("/server-prompts", response_model=ServerPrompts, responses=failures())
+@routes.get("/server-prompts", response_model=dict[Literal["prompts"], list[MCPPrompt]], responses=failures())
 async def list_server_prompts(service: CurrentService) -> Any:
     """The prompts of the MCP servers that answer."""
     return {"prompts": await service.services.mcp.prompts(service.caller.of_tools())}
@@ -67,9 +53,9 @@ async def get_server_prompt(body: PromptChoice, service: CurrentService) -> Any:
     return (await service.services.mcp.prompt(*asking)).as_dict()
 
 
-@routes.get("/resources", response_model=ResourceList, responses=failures())
+@routes.get("/resources", response_model=dict[Literal["resources"], list[MCPResource]], responses=failures())
 async def list_resources(service: CurrentService) -> Any:
-    """The resources of the MCP servers that answer."""
+    """The resources of the MCP servers that answer; a `template` has variables in its `uri`, such as `{id}`."""
     return {"resources": await service.services.mcp.resources(service.caller.of_tools())}
 
 
