@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from task.approvals.approvals import typed_answer
 from task.errors import ArgumentsError
 from task.llm.scripted import says, wants
 from task.tools.mcp.elicitation import MAX_ROUNDS, answer_to
+from tests.support.command_console import AtTheTerminal, talking
 from tests.support.http_api import Api, http_api, said
 from tests.support.mcp_wire import listed, raw_server
 from tests.support.product import product
@@ -143,9 +145,10 @@ async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_use
         (page("https://user@pay.example/7"), "https"),
         (page("javascript:alert(1)"), "https"),
         (page("https://evil.example\\.pay.example/"), "https"),
+        (page(f"https://pay.example/{'x' * 1_000}"), "short"),
         (page("https://pаy.example/"), "https"),
     ],
-    ids=["many", "twenty", "nested", "password", "key", "page", "userinfo", "script", "backslash", "letter"],
+    ids=["many", "twenty", "nested", "password", "key", "page", "userinfo", "script", "backslash", "long", "letter"],
 )
 async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     asked: dict[str, Any], reason: str, tmp_path: Path
@@ -219,3 +222,18 @@ async def test_a_server_asks_in_a_call_of_a_sub_agent(tmp_path: Path) -> None:
     assert ("tickets asks" in asked.content, done.content, len(calls)) == (True, "Done.", 2)
     assert result_in(p.upstream.requests[2]) == "Booked: accept {'seats': 3}."
     assert result_in(p.upstream.requests[3]) == "It is booked."
+
+
+async def test_a_line_at_the_terminal_answers_and_what_is_typed_there_is_sent(tmp_path: Path) -> None:
+    typed = [typed_answer("yes"), typed_answer("answer 3")]
+    async with (
+        booking(form(("seats",), seats=SEATS)) as (url, _),
+        talking(tmp_path, BOOK, says("Done."), output=AtTheTerminal(*typed), mcp_servers=servers(url)) as console,
+    ):
+        await console.types("Book")
+        assert console.history.get_messages()[-1]["content"] == "Done."
+        assert result_in(console.upstream.requests[-1]) == "Booked: accept {'seats': 3}."
+    assert [question.card["command"].partition("\n")[0] for question in console.output.asked] == [
+        "book",
+        'tickets asks = "How many seats?"',
+    ]

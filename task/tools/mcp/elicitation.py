@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import mcp.types as wire
 
 MAX_FIELDS, MAX_ROUNDS = 10, 5  # of a form; questions of one call
-LONGEST, LONGEST_STATE = 5_000, 10_000  # characters of a question, and of what the server gets back with the answer
+# Characters of a question with a form, or with a page, of which a card must show all; of what the server gets back.
+LONGEST, LONGEST_PAGE, LONGEST_STATE = 5_000, 1_000, 10_000
 SIMPLE = frozenset({"string", "number", "integer", "boolean"})
 # Only pages of the server's own may ask for these. Source: the MCP specification, Elicitation.
 _SECRET = re.compile(
@@ -45,8 +46,9 @@ def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]
     if asked["mode"] == "url":
         parts = urlsplit(asked["url"])
         local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
-        if not (parts.scheme == "https" or local) or parts.username is not None or not _PAGE.fullmatch(asked["url"]):
-            raise ValueError("its page is not one with https")
+        plain = parts.username is None and _PAGE.fullmatch(asked["url"]) and len(text) <= LONGEST_PAGE
+        if not plain or not (parts.scheme == "https" or local):
+            raise ValueError("its page is not one with https and a short, plain address")
         return {**question, "shown": {"host": parts.netloc, "page": asked["url"]}}
     listed: Any = asked["requestedSchema"].get("properties")
     for shape in listed.values() if isinstance(listed, dict) else ():
