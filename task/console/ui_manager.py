@@ -91,16 +91,15 @@ class UserInterfaceManager:
             return input(self._look.prompt_symbol if self.interactive else "")
         text = terminal.read()
         if text.strip():
-            self.display_user_message(folded(text))
+            self.display_user_message(text)
         return text
 
     def display_system_message(self, message: str) -> None:
         self._show(Text.assemble(*self._look.stamp(), (self._look.system_prefix, "cyan"), safe(message)))
 
     def display_user_message(self, message: str) -> None:
-        self._show(
-            Text.assemble("\n", *self._look.stamp(), (self._look.prompt_symbol, "bold cyan"), (safe(message), "bold"))
-        )
+        text = safe(folded(message))
+        self._show(Text.assemble("\n", *self._look.stamp(), (self._look.prompt_symbol, "bold cyan"), (text, "bold")))
 
     def display_assistant_message(self, message: str) -> None:
         if not self.interactive:

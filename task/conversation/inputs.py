@@ -41,6 +41,7 @@ class Incoming(Message):
 
 MOST_MESSAGES = 5_000  # to read and check more of them would hold the event loop
 QUOTED = "quoted here as the user chose it, and not written by the user"
+UNKNOWN = "unknown type"
 MOST_QUOTED = 40_000  # characters of one attachment
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _ASSISTANT = Role.ASSISTANT  # an enum member is slow to look up
@@ -119,8 +120,10 @@ def attachment_note(attachments: Sequence[Attachment]) -> str:
     for item in attachments:
         quoted = item.quoted
         place = item.url or item.reference_url or (QUOTED if quoted else "(its content is not stored as a file)")
-        title = " ".join((item.title or place.rsplit("/", 1)[-1]).split())
-        lines.append(f"- {title} ({item.type or 'unknown type'}): {place}")
+        title, kind = (
+            " ".join(text.split()) for text in (item.title or place.rsplit("/", 1)[-1], item.type or UNKNOWN)
+        )
+        lines.append(f"- {title} ({kind}): {place}")
         if len(quoted) > MOST_QUOTED:
             quoted = f"{quoted[:MOST_QUOTED]}\n{CUT}{len(quoted) - MOST_QUOTED} more characters]"
         lines += [f"> {line}" for line in quoted.splitlines()]  # which no text inside can end

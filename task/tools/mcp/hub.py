@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -206,8 +207,8 @@ class MCPHub:
         files = await _for_user(one.client.read(offer.checked(uri), max_bytes=MAX_FILE_BYTES, identity=identity))
         texts = [file.text for file in files if file.text is not None]
         if files and len(texts) == len(files) and len(text := "\n\n".join(texts)) <= MOST_QUOTED:
-            kind = files[0].mime_type if files[0].mime_type.startswith("text/") else "text/plain"
-            return Attachment(kind, f"@{server}:{uri}", data=text)
+            kind = re.fullmatch(r"text/[\w.+-]{1,60}", files[0].mime_type)
+            return Attachment(kind[0] if kind else "text/plain", f"@{server}:{uri}", data=text)
         return await stored(self.files, files, caller.api_key)
 
     async def _offers(self, caller: Caller, name: str = "") -> list[tuple[Server, Offer]]:
