@@ -135,9 +135,10 @@ async def remembering(
     if recall is None:
         return profile, request
     observer.recalled([fact.id for fact in recall.facts])
-    tools = [*profile.tools, *(tool for tool in recall.tools if tool.name not in named(profile.tools))]
+    # An application's instructions are text from outside, after which nothing is remembered.
+    more = [tool for tool in recall.tools if not profile.application and tool.name not in named(profile.tools)]
     backend = replace(profile.backend, chat_model=recall.guarded(profile.backend.chat_model))
-    return replace(profile, tools=tools, backend=backend), replace(request, note=recall.note)
+    return replace(profile, tools=[*profile.tools, *more], backend=backend), replace(request, note=recall.note)
 
 
 async def _with_pictures(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:

@@ -139,11 +139,13 @@ class MarkdownBody(BaseModel):
 
 
 class PageFactsBody(BaseModel):
-    """The bytes of the largest file, and whether a model makes titles and speech can be sent to `/transcription`."""
+    """The bytes of the largest file, and whether a model makes titles and speech can be sent to `/transcription`;
+    whether users may have a memory."""
 
     upload_bytes: int
     titles: bool
     transcription: bool
+    memory: bool
 
 
 routes = router("Web page")
@@ -156,6 +158,7 @@ async def facts(service: CurrentService) -> Any:
         "upload_bytes": service.shelf.max_bytes,
         "titles": service.options.titles != OFF,
         "transcription": bool(service.options.transcription),
+        "memory": service.services.memory is not None,
     }
 
 

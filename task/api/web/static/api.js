@@ -12,7 +12,7 @@ export class ApiError extends Error {
 }
 
 const UNREACHABLE = t("The agent is not responding. Check that it is running, then try again.");
-const QUIET = new Set(["markdown", "v1/files", "transcription", "server-prompts", "resources"]); // requests that change no conversation
+const QUIET = new Set(["markdown", "memory", "v1/files", "transcription", "server-prompts", "resources"]); // requests that change no conversation
 let askForKey = async () => null;
 let wrote = () => {};
 
@@ -77,6 +77,9 @@ export const models = () => json("GET", "v1/models");
 export const prompts = () => json("GET", "prompts");
 export const savePrompt = (name, text) => json("PUT", `prompts/${part(name)}`, { body: { text } });
 export const deletePrompt = (name) => call("DELETE", `prompts/${part(name)}`);
+export const memory = () => json("GET", "memory");
+export const changeMemory = (change) => json("PATCH", "memory", { body: change });
+export const deleteMemory = () => call("DELETE", "memory");
 export const skills = () => json("GET", "skills");
 export const serverPrompts = () => json("GET", "server-prompts");
 export const resources = () => json("GET", "resources");

@@ -47,10 +47,14 @@ const conversation = new Conversation({
   manner: () => composer.manner,
 });
 const themeButton = iconButton("moon", t("Dark or light"), () => switchTheme());
+const memoryButton = iconButton("memory", t("Memory"), async () => {
+  const { manageMemory } = await import("./remembered.js");
+  await manageMemory().catch((error) => composer.fail(error.message));
+}, { hidden: true });
 const sidebar = new Sidebar({
   chosen: () => retitle(),
   removed: (id, family) => { composer.forget(id); if (id === conversation.sessionId || (family && family === conversation.family)) location.hash = "#/"; },
-  tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), themeButton],
+  tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), memoryButton, themeButton],
 });
 const banner = h("div", { class: "banner", role: "note", hidden: true }, icon("warn"), h("p", {},
   h("strong", {}, t("Demo: these answers are scripted, no model writes them.")), " ",
@@ -198,6 +202,7 @@ async function loadChoices() {
     composer.limit(facts.upload_bytes);
     if (facts.transcription) composer.offerVoice();
     makesTitles = facts.titles;
+    memoryButton.hidden = !facts.memory;
     composer.offer(models.data.map((model) => model.id).filter((id) => id !== AGENT));
     composer.offerPersonas(personas.personas, personas.default, personas.descriptions);
     showBanner();
