@@ -56,6 +56,7 @@ async def reply(process: asyncio.subprocess.Process, line: bytes) -> dict[str, A
     return found
 
 
+@pytest.mark.system
 @pytest.mark.fault("ACP: rubbish, messages of odd shapes, a line of 50 MB")
 async def test_rubbish_is_answered_with_an_error_and_the_process_goes_on(tmp_path: Path) -> None:
     async with openai_upstream() as upstream, raw(tmp_path / "home", **openai(upstream.url)) as process:
