@@ -61,9 +61,9 @@ def in_folder(settings: Settings, tools: FolderTools, services: Services, profil
     policy = replace(policy, rules=(*policy.rules[:place], *added, *policy.rules[place:]))
     rules, start = replace(profile.rules, policy=policy), str(teps.bash.working_directory or ".")
     project = None if tools.refused else partial(project_notes, tools.folder, start)
-    skills = (*profile.skills, *workspace_skills(settings, tools.folder))
+    own = [] if tools.refused else workspace_skills(settings, tools.folder)
     profile = replace(profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=rules, project=project)
-    profile = replace(profile, skills=skills)
+    profile = replace(profile, skills=(*profile.skills, *own))
     return ConsoleProduct(services, profile, tools, settings)
 
 

@@ -11,6 +11,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, us
 from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.taint import ContextView, InnerView
+from task.product.framework import console_product
 from task.product.skills import operator_skills, skills_in, workspace_skills
 from task.settings import Settings
 from task.skills.skill import MOST_BYTES, READ_SKILL, Skill, Source, catalogue, skill_of, unpacked
@@ -234,7 +235,7 @@ async def test_allowed_tools_of_a_skill_that_was_read_in_this_turn_narrow_what_m
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_the_skills_of_a_workspace_wait_for_the_user_s_agreement_once_for_each_content(
+async def test_the_skills_of_a_workspace_wait_for_the_user_s_agreement_once_for_each_content(
     agrees: bool, tmp_path: Path
 ) -> None:
     settings, asked = Settings(data_dir=tmp_path / "data"), list[list[str]]()
@@ -250,6 +251,10 @@ def test_the_skills_of_a_workspace_wait_for_the_user_s_agreement_once_for_each_c
         assert [skill.name for skill in workspace_skills(settings, workspace, ask)] == expected
     assert [skill.name for skill in workspace_skills(settings, workspace)] == expected
     assert asked == [["a"]]
+    product = await console_product(settings, workspace)
+    prompt = await product.profile.context_prompt()
+    await product.close()
+    assert ([skill.name for skill in product.profile.skills], prompt.foreign) == (expected, agrees)
     (workspace / ".agents/skills/a/more.md").write_text("Changed.")
     assert workspace_skills(settings, workspace) == []
     workspace_skills(settings, workspace, ask)
