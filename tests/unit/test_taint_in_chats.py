@@ -97,3 +97,12 @@ async def test_only_our_own_answer_counts_as_one_without_tools(change: dict[str,
         await one.say("Hi")
         one.messages[-1] |= change
         assert await asks(one)
+
+
+@pytest.mark.parametrize(("kind", "outside"), [("text/markdown", True), (None, True), ("image/png", False)])
+async def test_a_text_attached_without_a_file_counts_as_text_from_outside(kind: str | None, outside: bool) -> None:
+    async with chat(says("I see."), SEND, says("Sent.")) as one:
+        item = {"title": "note", "data": "Tm93"} | ({"type": kind} if kind else {})
+        one.messages = [{"role": "user", "content": "See", "custom_content": {"attachments": [item]}}]
+        await one.answer()
+        assert await asks(one) == outside
