@@ -14,10 +14,10 @@ from task.conversation.inner import INNER
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.llm.base import Usage
 from task.loop import LoopObserver
+from task.output.sinks import RESPONSE_CHARS, clipped
 from task.permissions.icerc import visible
 from task.store.records import Approval, new_id
 from task.tools.base import BaseTool
-from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 BY_KIND: Mapping[schema.ToolKind, str] = {
     "read": "fs_read fs_list file_content_extraction_tool",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,9 +16,12 @@ from task.output.sanitizer import Defanger, defanged
 
 logger = logging.getLogger(__name__)
 
+ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
 STAGE_BYTES = 39_000  # DIAL Chat replaces the text of a stage above 40 KB by a download button
 # A piece without any of these neither begins nor ends anything that must be checked, except "www."
 _MARKED = re.compile(r"[\[\]<`~/:$!&\\\n\rW]").search
+_UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
+_readable_json = json.JSONEncoder(ensure_ascii=False, default=str).encode  # `json.dumps` makes one for each text
 _REST = "\n\n[... the rest is too long for a stage]\n"
 
 
@@ -244,3 +249,33 @@ class DefangedChoice(ForwardingChoice):
         """Show the text that was held back."""
         self._reasoning.close()
         self._content.close()
+
+
+def request_arguments(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call as its stage shows them."""
+    share = min(ARGUMENT_CHARS, ARGUMENTS_CHARS // max(len(arguments), 1))
+    parts = ["## Request arguments:"]
+    for name, value in arguments.items():
+        is_text = isinstance(value, str)
+        shown = clipped(value if is_text else _readable_json(value), share)
+        block = f"\n\n```\n{shown}\n```" if is_text and "\n" in shown else shown
+        parts.append(f"**{label(name)}**: {block}")
+    return "\n\n".join([*parts, ""])
+
+
+def response(text: str) -> str:
+    return f"## Response:\n\n{clipped(text, RESPONSE_CHARS)}\n"
+
+
+@lru_cache(maxsize=1_000)
+def label(name: str) -> str:
+    """An argument's name as users read it: `file_url` is "File URL"."""
+    return " ".join(_UPPER.get(word, word.capitalize()) for word in name.split("_") if word)
+
+
+def clipped(text: str, characters: int) -> str:
+    """At most that many characters and, as JSON may take several bytes for one, that many bytes of UTF-8."""
+    raw = text.encode(errors="replace")
+    if len(raw) <= characters:
+        return text
+    return raw[:characters].decode(errors="ignore") + f"\n\n[... {len(raw) - characters:,} more bytes]"

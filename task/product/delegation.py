@@ -23,7 +23,8 @@ from task.permissions.gate import PolicyGate
 from task.permissions.names import own_name
 from task.permissions.taint import ContextView, InnerView, Origin
 from task.product.profile import Profile
-from task.tools.base import MOST_LISTED, BaseTool, ToolSpec, object_schema, text
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
+from task.tools.find_tools import MOST_LISTED
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import TOO_LONG_TO_ASK, Paused, Toolbox, named
 

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -21,7 +20,6 @@ from task.tools.models import Effect, ToolCallParams
 
 logger = logging.getLogger(__name__)
 
-MOST_LISTED, LONGEST_NAME, NEAREST, NEAR = 50, 64, 5, 0.5  # names of tools, for a call of one that does not exist
 _ASKED = {
     "intent": "Why you make this call, in one sentence for the user who may have to approve it",
     "expected_outcome": "What will be different afterwards, in one sentence for the user",
@@ -301,14 +299,6 @@ class ToolNames:
         """The model's call under the tool's own name; a tool that has the name of an alias is itself."""
         alias = KNOWN.get(call.name) if call.name not in self._tools else None
         return _renamed(call, alias.tool, alias.arguments) if alias is not None and alias.tool in self._tools else call
-
-    def unknown(self, name: str) -> str:
-        """What to say of a name that no tool has: the tools there are, of many those with the nearest names."""
-        known = [*map(self.offered, self._tools)]
-        if len(known) > MOST_LISTED:
-            near = get_close_matches(name[:LONGEST_NAME], known, NEAREST, NEAR)
-            return f"There is no tool {name[:LONGEST_NAME]!r}. The nearest names: {', '.join(near) or 'none'}."
-        return f"There is no tool {name[:LONGEST_NAME]!r}. Tools: {', '.join(known)}."
 
     def as_offered(self, messages: list[Message]) -> list[Message]:
         """The conversation with the names by which the model knows the tools."""

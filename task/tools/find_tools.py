@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,7 @@ FIND_TOOLS = "find_tools"
 FEW_TOKENS = 1_000  # so many are sent with any window: to find them would cost more steps than it saves tokens
 UNKNOWN_WINDOW = 128_000
 FOUND, MOST_FOUND = 5, 50  # of one search, and of a conversation, whose window they would fill
+MOST_LISTED, LONGEST_NAME, NEAREST, NEAR = 50, 64, 5, 0.5  # names of tools, for a call of one that does not exist
 QUERY_CHARS, DESCRIPTION_CHARS, MOST_SERVERS = 300, 400, 100
 KEPT_INDEXES, KEPT_ROWS = 16, 5_000  # of lists of tools, and vectors of tools: users who have the same share one
 LEXICAL_WEIGHT = 0.35
@@ -166,6 +168,14 @@ def best(tools: Sequence[BaseTool], query: str, cosines: NDArray[np.float32] | N
         scores = mixed(cosines, words, LEXICAL_WEIGHT)
     order = sorted(range(len(tools)), key=lambda place: -scores[place])[:FOUND]
     return [tools[place] for place in order if cosines is not None or words[place] > 0]
+
+
+def unknown(name: str, known: Sequence[str]) -> str:
+    """What to say of a name that no tool has: the tools there are, of many those with the nearest names."""
+    name, what = name[:LONGEST_NAME], "Tools"
+    if len(known) > MOST_LISTED:
+        what, known = "The nearest names", get_close_matches(name, known, NEAREST, NEAR)
+    return f"There is no tool {name!r}. {what}: {', '.join(known) or 'none'}."
 
 
 @lru_cache(maxsize=KEPT_INDEXES)

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic, perf_counter
 from typing import Any, Self
@@ -16,13 +15,13 @@ from task.conversation.inner import transcript
 from task.conversation.messages import Message, ToolCall, frozen_data, tool_message
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
-from task.output.sinks import ChoiceSink, StageProcessor, StageSink
+from task.output.sinks import ChoiceSink, StageProcessor, StageSink, request_arguments, response
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied, Effect, Gate, OpenGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.telemetry.operations import count, tool_call
 from task.tools.base import Alias, BaseTool, ToolNames, split_brief
-from task.tools.find_tools import FIND_TOOLS, MOST_FOUND, FindTools
+from task.tools.find_tools import FIND_TOOLS, MOST_FOUND, FindTools, unknown
 from task.tools.models import Caller, SignIns, ToolCallParams
 from task.tools.offload import Offloader
 
@@ -32,14 +31,10 @@ PARALLEL_CALLS = 32
 TOOL_SECONDS = 300.0  # of a tool that has no limit of its own
 CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind
 WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
-ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
 PENDING_CHARS = 100_000  # a suspended turn keeps the calls of its last step as they are
 TOO_LONG_TO_ASK = "the user would have to approve it, and its arguments are too long; send less, in several calls"
 _STOPPED = "Error: {} was stopped after {:g} s without a result. Try a smaller input or another way."
-_UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
-# `json.dumps` makes an encoder for each text.
-_sorted_json = json.JSONEncoder(sort_keys=True, default=str).encode
-_readable_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_sorted_json = json.JSONEncoder(sort_keys=True, default=str).encode  # `json.dumps` makes an encoder for each text
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +215,7 @@ class Toolbox:
     async def _answer(self, call: ToolCall, step: _CallsOfStep) -> Message | Pending:
         tool, choice = self._by_name.get(call.name), step.choice
         if tool is None:
-            text = self.names.unknown(call.name)
+            text = unknown(call.name, [*map(self.names.offered, self._by_name)])
             return _failed(call, choice, text, "an unknown tool")  # the log never repeats what a model made up
         if call.name in self.repeats.withdrawn:
             return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")
@@ -350,33 +345,3 @@ async def _within(work: Coroutine[Any, Any, Message], seconds: float) -> Message
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_GRACE)
     return task.result() if task.done() and not task.cancelled() else None
-
-
-def request_arguments(arguments: Mapping[str, Any]) -> str:
-    """The arguments of a call as its stage shows them."""
-    share = min(ARGUMENT_CHARS, ARGUMENTS_CHARS // max(len(arguments), 1))
-    parts = ["## Request arguments:"]
-    for name, value in arguments.items():
-        is_text = isinstance(value, str)
-        shown = clipped(value if is_text else _readable_json(value), share)
-        block = f"\n\n```\n{shown}\n```" if is_text and "\n" in shown else shown
-        parts.append(f"**{label(name)}**: {block}")
-    return "\n\n".join([*parts, ""])
-
-
-def response(text: str) -> str:
-    return f"## Response:\n\n{clipped(text, RESPONSE_CHARS)}\n"
-
-
-@lru_cache(maxsize=1_000)
-def label(name: str) -> str:
-    """An argument's name as users read it: `file_url` is "File URL"."""
-    return " ".join(_UPPER.get(word, word.capitalize()) for word in name.split("_") if word)
-
-
-def clipped(text: str, characters: int) -> str:
-    """At most that many characters and, as JSON may take several bytes for one, that many bytes of UTF-8."""
-    raw = text.encode(errors="replace")
-    if len(raw) <= characters:
-        return text
-    return raw[:characters].decode(errors="ignore") + f"\n\n[... {len(raw) - characters:,} more bytes]"

@@ -15,13 +15,14 @@ from task.core_client.files import DialFiles
 from task.errors import ArgumentsError, ToolError
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import LoopObserver, RunOutcome, ToolLoop
+from task.output.sinks import RESPONSE_CHARS, clipped, label
 from task.permissions.decisions import Allowed, CallRequest, Decision, Effect, PermissionMode
 from task.tools.base import WEB_SEARCH
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import tool
 from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
-from task.tools.toolbox import RESPONSE_CHARS, Toolbox, clipped, label
+from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.gating import gate
 from tests.support.tools import MadeTool, answering

@@ -26,11 +26,11 @@ from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import explained
 from task.llm.transport import Retries
+from task.output.sinks import request_arguments
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.deployment.relay import CARD_CHARS, Relay, cited, link
 from task.tools.models import Effect, ToolCallParams
-from task.tools.toolbox import request_arguments
 
 if TYPE_CHECKING:
     import aiohttp

@@ -9,10 +9,10 @@ from task.conversation.messages import Message
 from task.core_client.files import DialFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
+from task.output.sinks import request_arguments, response
 from task.search.readings import Readings
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
-from task.tools.toolbox import request_arguments, response
 
 
 class FileContentExtractionTool(BaseTool):

@@ -17,9 +17,9 @@ from task.core_client.files import DialFiles
 from task.documents.model import code as code_block
 from task.errors import ToolError
 from task.output.charts import CHART
+from task.output.sinks import ARGUMENT_CHARS, clipped
 from task.skills.skill import Skill, skills_read
 from task.tools.mcp.results import MCPResult
-from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
 DONE = "done"
 UNSAFE = "none"

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from task.conversation.messages import Attachment, Message, Role
 from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.output.sinks import StageSink
+from task.output.sinks import RESPONSE_CHARS, StageSink, clipped
 from task.shares import Shares
 from task.telemetry.operations import count, queued
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
@@ -39,7 +39,6 @@ from task.tools.py_interpreter.execution import (
     skill_inputs,
 )
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, ServersAway, Way
-from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 INPUTS = f"{META_DOMAIN}/inputs"
 SECONDS = f"{META_DOMAIN}/seconds"

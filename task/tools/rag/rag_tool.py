@@ -18,7 +18,7 @@ from task.embedding.client import Embedder, Observer, default_folder
 from task.embedding.environment import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
-from task.output.sinks import StageSink
+from task.output.sinks import StageSink, request_arguments
 from task.permissions.taint import Origin
 from task.search.answers import QUOTE_CHARS, UNSUPPORTED, CheckedAnswer, checked, request
 from task.search.chunks import ChunkedDocument, chunk_document
@@ -30,7 +30,6 @@ from task.search.shelf import MAX_CHUNKS, DocumentCache, Opened, Shelf
 from task.search.vectors import MemoryVectors
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, ToolCallParams
-from task.tools.toolbox import request_arguments
 
 SECONDS = 900.0
 MAX_FILES = 10
