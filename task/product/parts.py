@@ -43,8 +43,8 @@ from task.tools.mcp.hub import ServerSpec
 from task.tools.mcp.mcp_tool_model import fit
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
-from task.tools.openapi.client import LARGEST_DOCUMENT, ApiClient
-from task.tools.openapi.document import ApiSpec
+from task.tools.openapi.client import ApiClient
+from task.tools.openapi.document import LARGEST_DOCUMENT, ApiSpec
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.toolbox import named

@@ -16,8 +16,8 @@ from task.errors import ToolError
 from task.llm.scripted import says, wants
 from task.settings import Settings
 from task.tools.mcp.results import MCPFailure
-from task.tools.openapi.client import LARGEST_DOCUMENT, MOST_BYTES, ApiClient
-from task.tools.openapi.document import ApiSpec
+from task.tools.openapi.client import MOST_BYTES, ApiClient
+from task.tools.openapi.document import LARGEST_DOCUMENT, ApiSpec
 from tests.support.api_peer import Library, document, library
 from tests.support.product import product
 from tests.support.workspace import bucket_of

@@ -13,13 +13,13 @@ from task.errors import SettingsError, ToolError
 from task.permissions.hosts import is_internal
 from task.product.opening import check
 from task.settings import Settings
-from task.tools.openapi.document import MOST_TOOLS, ApiSpec, Operation, operations_of
+from task.tools.openapi.document import MOST_TOOLS, ApiOperation, ApiSpec, operations_of
 from tests.support.api_peer import document
 
 HOME = "https://library.example/openapi.json"
 
 
-def read(described: Any, **chosen: Any) -> tuple[dict[str, Operation], dict[str, str]]:
+def read(described: Any, **chosen: Any) -> tuple[dict[str, ApiOperation], dict[str, str]]:
     return operations_of(json.dumps(described).encode(), ApiSpec("lib", HOME, **chosen))
 
 
@@ -175,8 +175,8 @@ BOMB = "openapi: 3.0.0\npaths: &a {}\n" + "".join(f"x{n}: [*a, *a]\n" for n in r
 @pytest.mark.parametrize(
     "content",
     [BOMB, "a: " + "[" * 50_000, '{"openapi": "3.0.0", "paths": ' + "[" * 50_000, "\0\xff", "", "[]", "swagger: '2.0'",
-     "{}", "openapi: 3.0.0\npaths: 7"],
-    ids=["aliases", "deep", "deep JSON", "bytes", "empty", "a list", "Swagger", "nothing", "no paths"],
+     "{}", "openapi: 3.0.0\npaths: 7", " " * 50 * 2**20],
+    ids=["aliases", "deep", "deep JSON", "bytes", "empty", "a list", "Swagger", "nothing", "no paths", "50 MB"],
 )  # fmt: skip
 def test_what_is_not_such_a_document_is_refused(content: str) -> None:
     with pytest.raises(ToolError, match="It "):

@@ -23,9 +23,9 @@ from task.tools.mcp.connection import SERVICE, CallIdentity
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.offers import Offer
 from task.tools.mcp.results import Fault, MCPFailure, MCPResult
-from task.tools.openapi.document import VARIABLE, ApiSpec, Operation, operations_of
+from task.tools.openapi.document import LARGEST_DOCUMENT, VARIABLE, ApiOperation, ApiSpec, operations_of
 
-MOST_BYTES, LARGEST_DOCUMENT = 10**6, 2**24  # of an answer; of a document
+MOST_BYTES = 10**6  # of an answer
 LONGEST_ERROR, PAUSE_SECONDS = 2_000, 60.0
 _HEADERS = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "identity"}
 _TEXT = re.compile(r"$|text/|.*(json|xml|yaml|javascript|urlencoded)", re.IGNORECASE)
@@ -51,7 +51,7 @@ class ApiClient(MCPClient):
     def __init__(self, spec: ApiSpec, download: Callable[[str], Awaitable[bytes]]) -> None:
         super().__init__(spec.document, timeout=spec.seconds, name=spec.name)
         self._spec, self._download = spec, download
-        self._operations: Mapping[str, Operation] | None = None
+        self._operations: Mapping[str, ApiOperation] | None = None
         self._again = 0.0  # when a document that could not be read is read again
         self._pools: dict[bool, aiohttp.ClientSession] = {}  # for hosts that the settings name, and for others
 
@@ -103,8 +103,6 @@ class ApiClient(MCPClient):
         status, _, content = await self._exchange("get", URL(place), {}, None, most=LARGEST_DOCUMENT)
         if status != 200:
             raise ToolError(f"Its server answered with status {status}.")
-        if len(content) > LARGEST_DOCUMENT:
-            raise ToolError(f"It is larger than {LARGEST_DOCUMENT:,} bytes.")
         return content
 
     async def _exchange(
@@ -133,7 +131,7 @@ def _to_public_address(info: tuple[Any, ...]) -> socket.socket:
     return socket.socket(*info[:3])
 
 
-def _request(operation: Operation, arguments: Mapping[str, Any], spec: ApiSpec) -> tuple[URL, dict[str, str], Any]:
+def _request(operation: ApiOperation, arguments: Mapping[str, Any], spec: ApiSpec) -> tuple[URL, dict[str, str], Any]:
     """Address, headers and body of the call. Raises: ToolError: it cannot be sent."""
     import uritemplate
 

@@ -20,6 +20,7 @@ from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, usable
 
 READING = ("get", "head")
 METHODS = (*READING, "post", "put", "patch", "delete")
+LARGEST_DOCUMENT = 2**24  # bytes
 MOST_TOOLS, MOST_PARAMETERS = 100, 100  # of a document, of an operation
 MOST_UNCHOSEN = 30  # operations of a document from which the settings choose none
 DEEPEST, LONGEST_TEXT, LONGEST_SCHEMA = 100, 2_000, 20_000
@@ -59,7 +60,7 @@ class ApiSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """One operation as a tool; `url` is a template (RFC 6570), `media` the type of the body, or empty.
 
     `places` says of each argument whether it is of the `url`, a `header`, a `property` of the body or the `body`, and
@@ -73,13 +74,13 @@ class Operation:
     media: str
 
 
-def operations_of(content: bytes, spec: ApiSpec) -> tuple[dict[str, Operation], dict[str, str]]:
+def operations_of(content: bytes, spec: ApiSpec) -> tuple[dict[str, ApiOperation], dict[str, str]]:
     """The operations that the settings choose, by their tools' names, and why others that they choose are left out.
 
     Raises:
         ToolError: it is not an OpenAPI document that can be read, or it has too many operations for all to be offered.
     """
-    document, operations, left_out = _parsed(content), dict[str, Operation](), dict[str, str]()
+    document, operations, left_out = _parsed(content), dict[str, ApiOperation](), dict[str, str]()
     items = {path: Schemas(document).resolved(item) for path, item in document["paths"].items()}
     found = [
         (method, path, raw) for path in items for method in METHODS if isinstance(raw := items[path].get(method), dict)
@@ -105,6 +106,8 @@ def operations_of(content: bytes, spec: ApiSpec) -> tuple[dict[str, Operation], 
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
+    if len(content) > LARGEST_DOCUMENT:
+        raise ToolError(f"It is larger than {LARGEST_DOCUMENT:,} bytes.")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
     try:
@@ -133,7 +136,7 @@ class _Reader:
         self._schemas = Schemas(document, (*STRANGERS, "readOnly"))
         self._places, self._shapes, self._required = dict[str, tuple[str, str]](), dict[str, Any](), list[str]()
 
-    def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> Operation:
+    def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> ApiOperation:
         """Raises: LeftOut: it is broken, needs what is not supported, or leads where it must not."""
         listed = [*(item.get("parameters") or ()), *(raw.get("parameters") or ())]
         if len(listed) > MOST_PARAMETERS:
@@ -164,7 +167,7 @@ class _Reader:
             raise LeftOut("the schema of its arguments is too large")
         query = ",".join(filter(None, queries))
         url = f"{self._base(model.servers[0])}{quote(path, _IN_PATHS)}{f'{{?{query}}}' if query else ''}"
-        return Operation(tool, method, url, self._places, media)
+        return ApiOperation(tool, method, url, self._places, media)
 
     def _base(self, server: Any) -> str:
         variables = {name: one.default for name, one in (server.variables or {}).items()}
