@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from acp import schema
 
+from task.conversation.inputs import Answer as Decision
 from task.llm.scripted import Reply, says, wants
 from tests.support.acp_editor import LATER, SECONDS, Answer, Editor, EditorSession, editor, openai
 from tests.support.stores import opened
@@ -306,6 +307,24 @@ async def test_a_permission_that_comes_after_the_cancel_runs_nothing(desk: Desk,
     assert (stopped.stop, [status for _, status in stopped.titles]) == ("cancelled", ["failed"])
     assert len(results) == 1
     assert not (folder / "n.txt").exists()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_question_that_is_answered_at_another_door_needs_no_answer_in_the_editor(
+    desk: Desk, tmp_path: Path
+) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    desk.script[:] = [writes("n.txt"), DONE]
+    asking = asyncio.create_task(session.say("Go.", LATER))
+    await session.until(lambda shown: shown.asked)
+    async with opened(f"sqlite:///{desk.at.home}/data/store.db", chores=False) as store:
+        [asked] = await store.approvals.list("local", session_id=session.session_id)
+        await store.approvals.answer("local", asked.approval_id, Decision(True))
+    answer = await asking
+    desk.at.client.later.put_nowait("reject_once")  # the dialog that is still open
+    assert (answer.text, [status for _, status in answer.titles]) == ("Done.", ["completed"])
+    assert (folder / "n.txt").read_text() == "new\n"
 
 
 @pytest.mark.fault("ACP: a user who changes files while a prompt is answered")
