@@ -64,6 +64,17 @@ async def test_reading_is_free_and_writing_is_asked_as_the_documentation_shows(
     assert SECRET not in str([request.body for request in p.upstream.requests])
 
 
+async def test_operations_beyond_the_budget_for_tools_are_found_when_they_are_needed(tmp_path: Path) -> None:
+    turns = [wants("find_tools", query="read one book"), wants("library_readBook", id="7"), says("Found.")]
+    rooms = {f"/room{n}": {"get": {"operationId": f"room{n}", "summary": f"Heat room {n}. " * 9}} for n in range(60)}
+    async with library(paths=document()["paths"] | rooms) as peer:
+        api = {"name": "library", "document": f"{peer.url}/openapi.json", "operations": ["*"]}
+        async with product(*turns, tmp_path=tmp_path, openapi=[api], tool_search={"share": 0}) as p:
+            answer = await p.reader.ask("Is there a 7?")
+    assert (answer.content, [path for _, path, _, _ in peer.requests]) == ("Found.", ["/v1/books/7"])
+    assert ["library_readBook" in received.tools for received in p.upstream.requests] == [False, True, True]
+
+
 async def test_a_document_in_dial_is_read_with_the_agents_own_key(tmp_path: Path) -> None:
     async with library() as peer:
         place = f"files/{await bucket_of('key-one', tmp_path)}/library.json"
