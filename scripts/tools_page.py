@@ -18,12 +18,14 @@ from task.core_client.files import DialFiles
 from task.permissions.names import names_of
 from task.product.parts import default_tools
 from task.settings import Settings
+from task.skills import Skill
 from task.tools.base import BaseTool
 from task.tools.find_tools import FindTools, ToolSearch
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.offload import ReadContextDocumentTool
+from task.tools.skills.read_skill_tool import ReadSkillTool
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.launcher import Sandbox
 from task.tools.workspace.root import Workspace
@@ -60,6 +62,7 @@ def described(folder: Path) -> list[BaseTool]:
             *default_tools(settings, files=DialFiles(NOWHERE)),
             *asyncio.run(_search_tools()),
             ReadContextDocumentTool(["…"], _no_text),
+            ReadSkillTool([Skill(name="…", description="…", source="operator")], ()),
             FindTools(
                 [MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")], ToolSearch()
             ),
