@@ -203,12 +203,14 @@ async def test_only_known_servers_are_asked_and_what_is_no_short_text_needs_a_pl
                 await hub.resource(CALLER, "library", "docs://guide")
 
 
-async def test_a_list_that_a_server_says_has_changed_is_read_again_and_progress_is_shown(tmp_path: Path) -> None:
+@pytest.mark.fault("mcp: a server of the older protocol that asks the user while its call runs")
+async def test_changed_lists_are_read_again_progress_is_shown_and_questions_are_declined(tmp_path: Path) -> None:
     with mcp_peer(tmp_path, legacy=True) as peer:
         hub, choice = MCPHub([ServerSpec("peer", peer.url)], fresh_seconds=3_600), RecordingChoice()
         tools = {tool.name: tool for tool in (await hub.discover(CALLER)).tools}
-        grow, echo = FunctionCall("grow", '{"name": "grown"}'), FunctionCall("echo", '{"text": "Hi"}')
-        await Toolbox([*tools.values()]).call_all([ToolCall("c1", grow), ToolCall("c2", echo)], choice, CALLER)
+        made = ("grow", '{"name": "grown"}'), ("echo", '{"text": "Hi"}'), ("ask", "{}")
+        calls = [ToolCall(name, FunctionCall(name, arguments)) for name, arguments in made]
+        *_, declined = await Toolbox([*tools.values()]).call_all(calls, choice, CALLER)
 
         async def grown() -> bool:
             return "grown" in [tool.name for tool in (await hub.discover(CALLER)).tools]
@@ -217,3 +219,5 @@ async def test_a_list_that_a_server_says_has_changed_is_read_again_and_progress_
         await hub.close()
     assert "grown" not in tools
     assert "1/2 half way\n" in choice.stages[1].content
+    assert isinstance(declined, Message)
+    assert declined.text() == f"action: decline\n\n{OLDER}"

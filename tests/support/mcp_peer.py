@@ -15,11 +15,17 @@ from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcp_servers import serving
 from tests.support.mcp_processes import PNG
+
+
+class Many(BaseModel):
+    count: int
+
 
 READS = wire.ToolAnnotations(read_only_hint=True)
 MEGABYTES_5 = 5 * 2**20
@@ -82,6 +88,10 @@ def _add_plain(server: MCPServer[Any], note: Any) -> None:
         server.add_tool(lambda: name, name=name)
         await ctx.session.send_tool_list_changed()
         return "grown"
+
+    @server.tool(annotations=READS)
+    async def ask(ctx: Context[Any, Any]) -> str:
+        return f"action: {(await ctx.elicit('How many?', Many)).action}"
 
     @server.tool()
     async def fail() -> str:
