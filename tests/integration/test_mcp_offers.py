@@ -13,6 +13,7 @@ from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.errors import NotFound, ToolError
 from task.permissions.decisions import Effect
 from task.tools.mcp.hub import MCPHub, ServerSpec
+from task.tools.mcp.mcp_client import OLDER
 from task.tools.mcp.offers import MAX_PROMPTS, MAX_RESOURCES
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
