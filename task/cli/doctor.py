@@ -281,7 +281,7 @@ async def project_notes_check(_: Inspection) -> Finding | None:
     return ("ok" if notes.text else "note", notes.found) if notes.found else None
 
 
-@row(ROWS, "MCP servers", "Rename one of them.")
+@row(ROWS, "MCP servers", CORRECT)
 async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
     rows = dict[str, Finding]()
     names = {spec.name: f"{'API' if spec.client else 'MCP server'} {spec.name}" for spec in inspection.servers}

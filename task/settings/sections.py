@@ -16,6 +16,7 @@ from task.settings.values import (
     Paths,
     Port,
     PostgresUrl,
+    SecretPlace,
     Section,
     ServerUrl,
     StoreUrl,
@@ -105,7 +106,7 @@ class OpenApiSettings(Section):
     document: HttpUrl | Annotated[str, Field(pattern=r"^(/|files/)")]
     tags: list[str] = Field([])
     operations: list[str] = Field([])
-    secret: str = Field(default="", pattern=r"^([A-Z][A-Z0-9_]*|/.+|)$")
+    secret: SecretPlace = ""
     auth: str = Field(default="bearer", pattern=r"^[a-zA-Z0-9-]{1,64}$")
     hosts: list[Annotated[str, Field(pattern=r"^[a-z0-9.:-]+$")]] = Field([])
     seconds: float = Field(default=60, gt=0, le=3600)
