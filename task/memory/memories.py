@@ -13,7 +13,7 @@ import orjson
 from task.conversation.inputs import new_code
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
-from task.core_client.models import Caller
+from task.core_client.models import CALL_PATH, Caller
 from task.core_client.user_files import MEMORY, UserFiles
 from task.errors import Conflict, InvalidRequest, NotFound, ToolError
 from task.permissions.icerc import visible
@@ -207,13 +207,14 @@ class Memories:
         """The caller's memory: in the bucket, where DIAL Core knows the caller, else in the store.
 
         Raises:
-            InvalidRequest: it is not known who the caller is.
+            InvalidRequest: the caller is not a known user.
             AgentError: DIAL Core or the store cannot be reached.
         """
         principal = await caller.principal()
         owner = principal.removeprefix("http:")
-        if not owner or owner.startswith("key:"):
-            raise InvalidRequest("There is no memory here: it is not known who the caller is.")
+        if not owner or owner.startswith("key:") or CALL_PATH in caller.headers:
+            # What another agent says in the user's name is not the user's, and facts are not its business.
+            raise InvalidRequest("There is no memory here: the caller is not a known user.")
         if owner.startswith("dial:") or (door == "dial" and owner == principal):
             place = BucketFile(await UserFiles.of(self.files, caller.api_key))
             owner = place.user.home.split("/")[1]

@@ -21,6 +21,7 @@ from task.search.ranking import by_words
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import Effect, ToolCallParams
 
+PATIENCE = 5.0  # seconds that a turn waits for the memory
 QUESTION_CHARS = 4_000  # the end of the user's newest message: what is asked usually stands there
 _REMEMBERS = (
     "Keep one fact about the user for later conversations: what the user is, has, does, or prefers. Only what the user "
@@ -53,10 +54,11 @@ async def recalled(
 ) -> Recall | None:
     """The turn's share of the caller's memory; None where the caller does not consent, or it cannot be read."""
     try:
-        memory = await memories.of(caller, door)
-        known = await memory.load()
-    except AgentError as error:
-        warn(f"no facts were given: {error}")
+        async with asyncio.timeout(PATIENCE):
+            memory = await memories.of(caller, door)
+            known = await memory.load()
+    except (AgentError, TimeoutError) as error:
+        warn(f"no facts were given: {error or 'the memory did not answer in time'}")
         return None
     if not known.active:
         return None

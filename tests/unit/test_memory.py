@@ -1,7 +1,7 @@
 """Memory inside a turn: which facts are given, what is refused, and what taking the consent back does at once."""
 
 import tomllib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -14,6 +14,7 @@ import pytest
 from task.approvals.approvals import ApprovalRules
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.conversation.pruning import text_tokens
+from task.core_client.models import CALL_PATH
 from task.errors import InvalidRequest
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import LoopObserver, RunOutcome
@@ -65,9 +66,14 @@ class Desk:
     memory: UserMemory
     observer: LoopObserver
 
-    async def turn(self, model: ScriptedModel, *messages: Message, **more: Any) -> RunOutcome:
+    async def turn(
+        self, model: ScriptedModel, *messages: Message, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> RunOutcome:
         profile = replace(self.profile, backend=Backend(lambda name, caller: model), **more)
-        request, memories = TurnRequest(messages, Caller("key", ann, "chat-1"), door="chat"), self.services.memory
+        request, memories = (
+            TurnRequest(messages, Caller("key", ann, "chat-1", headers or {}), door="chat"),
+            self.services.memory,
+        )
         assert memories is not None
         profile, request = await remembering(memories, profile, request, self.observer)
         return await take_turn(self.services, profile, request, RecordingChoice(), self.observer)
@@ -171,6 +177,14 @@ async def test_consent_taken_back_in_mid_run_ends_giving_and_keeping_at_once(tmp
         again = ScriptedModel(says("Hi."))
         await d.turn(again, user("Hi again."))
         assert NUTS not in given(again)
+
+
+async def test_another_agent_that_calls_in_the_users_name_gets_no_facts_and_keeps_none(tmp_path: Path) -> None:
+    async with desk(tmp_path, NUTS) as d:
+        model = ScriptedModel(wants("remember", fact="The user banks at evil.example."), says("Hi."))
+        await d.turn(model, user("What do you know of me?"), headers={CALL_PATH: "applications/b/other"})
+        assert NUTS not in given(model)
+        assert len((await d.memory.load()).facts) == 1
 
 
 @pytest.mark.fault("memory: facts that contradict each other")
