@@ -114,15 +114,17 @@ def content_of(name: str, text: str) -> bytes:
 
 
 @asynccontextmanager
-async def person_with_the_model(home: Path) -> AsyncGenerator[ChatReader]:
-    """The whole product as `dial-agent up` starts it, with this machine's model, and a person at its chat."""
+async def person_with_the_model(home: Path, **settings: str) -> AsyncGenerator[ChatReader]:
+    """The whole product as `dial-agent up` starts it, with this machine's model and further `settings`, which are
+    variables, and a person at its chat."""
     from tests.support.chat_reader import ChatReader
     from tests.support.isolation import OUTSIDE
     from tests.support.up import running_product
 
     model = embedded_model(load_settings(environ=OUTSIDE))
     environ = {"FOLDER": str(model.store.folder), "THREADS": str(model.threads)}
-    async with running_product(home, **{f"AGENT_LOCAL_MODEL__{name}": value for name, value in environ.items()}) as up:
+    settings |= {f"AGENT_LOCAL_MODEL__{name}": value for name, value in environ.items()}
+    async with running_product(home, **settings) as up:
         if up.ready["model"] != model.name:
             raise SystemExit("The model is not on this machine: dial-agent model pull")
         key = (home / ".local/share/dial-agent/core.key").read_text().strip()
@@ -130,13 +132,16 @@ async def person_with_the_model(home: Path) -> AsyncGenerator[ChatReader]:
             yield ChatReader(session, up.ready["core"], key, "general-purpose-agent")
 
 
-async def asked(person: ChatReader, question: str, *attachments: dict[str, Any]) -> Answer:
-    """The answer to a question in a new conversation; a small model may take its time."""
+async def asked(person: ChatReader, question: str, *attachments: dict[str, Any], **custom: Any) -> Answer:
+    """The answer to a question in a new conversation; a small model may take its time. `custom` is further content of
+    the message, such as the `skills` that the person has picked."""
     from tests.support.chat_reader import Answer, read_line
 
     message: dict[str, Any] = {"role": "user", "content": question}
     if attachments:
-        message["custom_content"] = {"attachments": list(attachments)}
+        custom["attachments"] = list(attachments)
+    if custom:
+        message["custom_content"] = custom
     person.messages = [message]
     answer, started = Answer(), perf_counter()
     async with asyncio.timeout(900), person._post(True) as response:
