@@ -249,7 +249,8 @@ class Server:
         )
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
         self.of_users = spec.forward_key or spec.sign_in
-        # By the model: where tools are listed, reading is one of them. Servers that users name offer tools only.
+        self.client.tools_only = bool(spec.called)  # of servers that users name
+        # By the model: where tools are listed, reading is one of them.
         self.readable = not spec.called and (spec.tools is None or READ_RESOURCE in spec.tools)
 
     async def identity(self, caller: Caller | None) -> CallIdentity:

@@ -90,6 +90,7 @@ class MCPClient:
         self.name = name or url
         self.failure: MCPFailure | None = None
         self.running = 0  # calls
+        self.tools_only = False  # are listed
         self.left_out: Mapping[str, str] = {}  # tools that it describes and does not offer, and why
         self.declined = 0  # questions to users of whichever call
         self.changes = 0  # how often the server said that one of its lists has changed
@@ -131,7 +132,7 @@ class MCPClient:
         """The server's tools with the resources and prompts that it says it has. Raises: MCPFailure."""
 
         async def use(client: Client) -> Offer:
-            return await offer_of(client, self.name)
+            return await offer_of(client, self.name, others=not self.tools_only)
 
         offer = await self._run(use, self._probe_seconds, identity, repeatable=True)
         if len(self._tools) > MOST_KNOWN:  # a server may list others each time

@@ -90,37 +90,33 @@ class Offer:
 Listing = tuple[Offer, float]  # with its age in seconds
 
 
-async def offer_of(client: Client, server: str) -> Offer:
-    """All that the server lists; of resources and prompts only what it says it has, and can list in time."""
-    has, others = client.server_capabilities, dict[str, Callable[..., Awaitable[Any]]]()
-    if has.resources:
-        others |= {"resources": client.list_resources, "resource_templates": client.list_resource_templates}
-    if has.prompts:
-        others["prompts"] = client.list_prompts
-    listings = [asyncio.wait_for(_pages(listing, name), OTHERS_SECONDS) for name, listing in others.items()]
-    tools = _pages(client.list_tools, "tools") if has.tools or not others else asyncio.sleep(0, [])
-    first, *rest = await asyncio.gather(tools, *listings, return_exceptions=True)
+async def offer_of(client: Client, server: str, *, others: bool = True) -> Offer:
+    """The server's tools, and with `others` what it has of resources and prompts, if it lists them in time."""
+    has = client.server_capabilities
+    readable, prompting = others and bool(has.resources), others and bool(has.prompts)
+    no_tools = has.tools is None and (readable or prompting)
+    first, *found = await asyncio.gather(
+        asyncio.sleep(0, []) if no_tools else _pages(client.list_tools, "tools"),
+        _others(client.list_resources, "resources", readable),
+        _others(client.list_resource_templates, "resource_templates", readable),
+        _others(client.list_prompts, "prompts", prompting),
+        return_exceptions=True,
+    )
     if isinstance(first, BaseException):
         raise first
-    found = dict[str, list[Any]]()
-    for name, listed in zip(others, rest, strict=True):
-        if isinstance(listed, BaseException):
-            logger.warning("a server did not list its %s (%s)", name, type(listed).__name__)
-        else:
-            found[name] = listed
-    resources = [(item, item.uri, False) for item in found.get("resources", ())]
-    resources += [(item, item.uri_template, True) for item in found.get("resource_templates", ())]
+    listed, templates, prompts = ([] if isinstance(item, BaseException) else item for item in found)
+    uris = [(item, item.uri, False) for item in listed] + [(item, item.uri_template, True) for item in templates]
     return Offer(
         list(map(model_of, first)),
         [
             MCPResource(server, uri, *_described(item), template)
-            for item, uri, template in resources[:MAX_RESOURCES]
+            for item, uri, template in uris[:MAX_RESOURCES]
             # A template whose values decide where it leads is left out.
             if len(uri) <= LONGEST_URI and not _UNFIT.search(uri) and (not template or _host(uri))
         ],
         [
             MCPPrompt(server, item.name, _described(item)[1], tuple(map(_argument, item.arguments or ())))
-            for item in found.get("prompts", ())
+            for item in prompts
             if len(item.arguments or ()) <= MAX_ARGUMENTS and len(item.name) <= LONGEST_NAME  # others are for programs
         ][:MAX_PROMPTS],
     )
@@ -184,6 +180,10 @@ def text_of(messages: Sequence[wire.PromptMessage]) -> str:
         said = getattr(getattr(content, "resource", content), "text", f"[A part of type {content.type} was left out.]")
         texts.append(said if message.role == "user" else f"Assistant: {said}")
     return "\n\n".join(texts)[:LONGEST_PROMPT]
+
+
+async def _others(listing: Callable[..., Awaitable[Any]], field: str, offered: bool) -> list[Any]:
+    return await asyncio.wait_for(_pages(listing, field), OTHERS_SECONDS) if offered else []
 
 
 async def _pages(listing: Callable[..., Awaitable[Any]], field: str) -> list[Any]:
