@@ -28,7 +28,7 @@ from task.core_client.files import DialFiles
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
 from task.permissions.names import names_of
-from task.permissions.policy import CODING_RULES, DEFAULT_RULES, WORKSPACE_TOOLS, dead_rules
+from task.permissions.policy import CODING_RULES, DEFAULT_RULES, FORGET, REMEMBER, WORKSPACE_TOOLS, dead_rules
 from task.product.backends import BACKENDS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
 from task.search.readings import Readings
@@ -255,6 +255,7 @@ async def _known_tools(inspection: Inspection) -> list[str] | None:
         if not found.issues and not any(spec.forward_key for spec in mcp_specs(settings)):
             names = [*(tool.name for tool in (*own, *found.tools)), FIND_TOOLS]
             names += [DELEGATE] if settings.agents.enabled else []
+            names += [REMEMBER, FORGET] if settings.memory.enabled else []
             return [*names, *WORKSPACE_TOOLS, CODE_TOOL, *(() if settings.ddg_mcp_url else SEARCH_TOOLS)]
     return None
 

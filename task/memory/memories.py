@@ -88,9 +88,6 @@ class Memory:
         return replace(self, facts=rest if text is None else (*rest, replace(old, text=_line(text), date=iso(now))))
 
 
-Edit = Callable[[Memory], Memory]
-
-
 def _line(text: str) -> str:
     line = visible(" ".join(text.split()))
     if not 0 < len(line) <= FACT_CHARS:
@@ -160,7 +157,7 @@ class UserMemory:
         """The memory as it is now."""
         return (await self._read())[0]
 
-    async def change(self, edit: Edit) -> Memory:
+    async def change(self, edit: Callable[[Memory], Memory]) -> Memory:
         """Change the memory as it is now; the new one."""
         for _ in range(ATTEMPTS):
             memory, before = await self._read()

@@ -14,7 +14,7 @@ from task.conversation.pruning import text_tokens
 from task.core_client.models import Caller
 from task.errors import AgentError, InvalidRequest, ToolError
 from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
-from task.memory.memories import FACT_CHARS, Edit, Fact, Memories, UserMemory
+from task.memory.memories import FACT_CHARS, Fact, Memories, Memory, UserMemory
 from task.permissions.policy import FORGET, REMEMBER
 from task.permissions.taint import Origin
 from task.search.ranking import by_words
@@ -68,14 +68,9 @@ async def recalled(
     note = "\n".join([RECALLED, *map(_line, facts)]) if facts else ""
     source = f"{door} {caller.conversation_id}".strip()
 
-    def kept(given: Mapping[str, Any]) -> Edit:
-        return lambda known: known.with_fact(given["fact"], memory.now(), source, memory.application)
-
-    def forgotten(given: Mapping[str, Any]) -> Edit:
-        return lambda known: known.edited(given["id"], None)
-
-    tools = MemoryTool(memory, _KEEPING, kept), MemoryTool(memory, _FORGETTING, forgotten)
-    return Recall(memory, facts, note, tools)
+    keeping = MemoryTool(memory, _KEEPING, lambda known, given: known.with_fact(given["fact"], memory.now(), source))
+    forgetting = MemoryTool(memory, _FORGETTING, lambda known, given: known.edited(given["id"], None))
+    return Recall(memory, facts, note, (keeping, forgetting))
 
 
 def chosen(facts: Sequence[Fact], question: str, tokens: int) -> list[Fact]:
@@ -132,13 +127,13 @@ def _without(message: Message, note: str) -> Message:
 class MemoryTool(BaseTool):
     """Changes the memory of the turn's user; `edit` makes the change of a call's arguments."""
 
-    def __init__(self, memory: UserMemory, spec: ToolSpec, edit: Callable[[Mapping[str, Any]], Edit]) -> None:
+    def __init__(self, memory: UserMemory, spec: ToolSpec, edit: Callable[[Memory, Mapping[str, Any]], Memory]) -> None:
         self._memory, self.spec, self._edit = memory, spec, edit
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         given = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         try:
-            known = await self._memory.change(self._edit(given))
+            known = await self._memory.change(lambda known: self._edit(known, given))
         except InvalidRequest as error:
             raise ToolError(str(error)) from error
         return f"Done. The memory has {len(known.facts)} facts now. The user sees and changes them with `/memory`."
