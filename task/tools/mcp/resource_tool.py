@@ -27,8 +27,8 @@ class ReadResourceTool(BaseTool):
 
     def __init__(self, servers: Mapping[str, tuple[Server, Offer]], files: DialFiles | None) -> None:
         self._servers, self._files = servers, files
-        self._listed = {item.uri for _, offer in servers.values() for item in offer.resources if not item.template}
         listed = [item for _, offer in servers.values() for item in offer.resources]
+        self._listed = {(item.server, item.uri) for item in listed if not item.template}
         short = [item for item in listed if not item.template and len(item.uri) <= LONGEST_NAMED][:MAX_NAMED]
         lines = "".join(f"\n- {item.server}: {item.uri} ({item.name})" for item in short)
         more = " Without uri it lists all of a server, which are more." if len(short) < len(listed) else ""
@@ -39,7 +39,8 @@ class ReadResourceTool(BaseTool):
 
     async def effects_now(self, arguments: Mapping[str, Any]) -> frozenset[Effect]:
         """What is listed may be read; what is made from a template is an address that the model made up."""
-        return frozenset({Effect.READ}) if arguments.get("uri", "") in ("", *self._listed) else READS
+        server, uri = arguments.get("server"), arguments.get("uri", "")
+        return frozenset({Effect.READ}) if not uri or (server, uri) in self._listed else READS
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         given = tool_call_params.arguments or {}
