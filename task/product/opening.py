@@ -120,15 +120,7 @@ def opened(
     workspaces = CallerWorkspaces(partial(parts.workspace_of, settings), parts.command_limits(settings))
     key = settings.dial_api_key
     core_key = key.get_secret_value() if key else ""
-    embedder = next((tool.embedder for tool in own if isinstance(tool, RagTool)), None)
-    search = ToolSearch(settings.tool_search.share, embedder if isinstance(embedder, Embedder) else None)
-    closes = (
-        search.close,
-        *(tool.close for tool in own if tools is None),
-        mcp.close,
-        workspaces.close,
-        *backend.closes,
-    )
+    closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     applications = Applications(session, endpoint, parts.bounds_of(settings))
     named = Deployments(listings, endpoint, DeploymentAccess(session, files, settings.limits.max_upload_bytes))
     skills = DialSkills(session, endpoint)
@@ -136,7 +128,7 @@ def opened(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, skills, redis, core_key, closes
     )
     services = replace(services, memory=_memories(settings, store, files, seal))
-    profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules, tool_search=search)
+    profile = replace(_profile(settings, backend, files, own), context=context, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
 
@@ -156,13 +148,17 @@ def _memories(settings: Settings, store: StoreAccess, files: DialFiles, seal: St
     return Memories(store, files, seal or seal_of(settings), chosen.tokens, chosen.server) if chosen.enabled else None
 
 
-def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
+def _profile(settings: Settings, backend: Backend, files: DialFiles, tools: Sequence[BaseTool]) -> Profile:
     limits, model = settings.limits, settings.llm
+    embedders = (tool.embedder for tool in tools if isinstance(tool, RagTool))
+    embed = next((one.embed_if_running for one in embedders if isinstance(one, Embedder)), None)
     top_k = {"top_k": model.top_k} if model.top_k is not None else {}
     return Profile(
         backend,
         settings.deployment_name,
         settings.system_prompt or SYSTEM_PROMPT,
+        tools=tools,
+        tool_search=ToolSearch(settings.tool_search.share, embed),
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
         options=ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=top_k),
         offloader=Offloader(files, limits.offload_chars),

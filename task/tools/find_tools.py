@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
 from task.conversation.messages import Message
-from task.errors import ToolError
 from task.llm.window import schema_tokens
 from task.search.ranking import Lexical, mixed, rarities, tokens
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
@@ -23,13 +21,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Rows = NDArray[np.float32]
+
 FIND_TOOLS = "find_tools"
 FEW_TOKENS = 1_000  # so many are sent with any window: to find them would cost more steps than it saves tokens
 UNKNOWN_WINDOW = 128_000
 FOUND, MOST_FOUND = 5, 50  # of one search, and of a conversation, whose window they would fill
 MOST_LISTED, LONGEST_NAME, NEAREST, NEAR = 50, 64, 5, 0.5  # names of tools, for a call of one that does not exist
 QUERY_CHARS, DESCRIPTION_CHARS, MOST_SERVERS = 300, 400, 100
-KEPT_INDEXES, KEPT_ROWS = 16, 5_000  # of lists of tools, and vectors of tools: users who have the same share one
+AT_ONCE, KEPT_INDEXES, KEPT_ROWS = 100, 16, 5_000  # tools that a search embeds, lists and vectors that are kept
 LEXICAL_WEIGHT = 0.35
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DESCRIPTION = (
@@ -41,8 +41,6 @@ _QUERY = "What the tool does, in a few words, with the name of its service: crea
 _RESULT = "These are in your list of tools now:\n{names}\nCall the one that fits, or search again in other words."
 _NAME = re.compile(r"^- ([a-zA-Z0-9_-]{1,64})$", re.MULTILINE)
 _NOTHING = "No tool has any of these words. Use other words, or the name of a service: {servers}."
-
-
 # What makers of tools call by one word and users by another: the words of a line, or up to a semicolon, count as one.
 _ALIKE = """
 get read show fetch retrieve view see download; search find query look lookup; list all which
@@ -63,25 +61,18 @@ _GROUPS = {
 }
 
 
-class Vectors(Protocol):
-    """`task.embedding.client.Embedder`, which the loop must not import as it knows no network."""
-
-    async def running(self) -> bool: ...
-
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
-
-
 class ToolSearch:
     """Which tools of servers are sent, and how the others are found; one for the process.
 
-    Those of servers may take `share` of the model's window. They are found by words, and also by meaning where the
-    process of the `embedder` runs anyway: the vectors of the tools are made in the background of a first search.
+    Those of servers may take `share` of the model's window. They are found by words, and by meaning too where `embed`
+    gives rows for texts; None while it has none.
     """
 
-    def __init__(self, share: float = 0.05, embedder: Vectors | None = None) -> None:
-        self._share, self._embedder = share, embedder
-        self._rows: LRUCache[str, NDArray[np.float32]] = LRUCache(KEPT_ROWS)
-        self._reading: asyncio.Task[None] | None = None
+    def __init__(
+        self, share: float = 0.05, embed: Callable[[Sequence[str]], Awaitable[Rows | None]] | None = None
+    ) -> None:
+        self._share, self._embed = share, embed
+        self._rows: LRUCache[str, Rows] = LRUCache(KEPT_ROWS)
 
     async def within_share(
         self, tools: Sequence[BaseTool], window: Callable[[], Awaitable[int | None]] | None, keep: str | None = None
@@ -100,32 +91,19 @@ class ToolSearch:
         finder = FindTools(others, self)
         return [*(tool for tool in tools if tool.name not in finder.names), finder, *others]
 
-    async def cosines(self, tools: Sequence[BaseTool], query: str) -> NDArray[np.float32] | None:
-        """One for each tool; None where there are no vectors, or none yet."""
+    async def cosines(self, tools: Sequence[BaseTool], query: str) -> Rows | None:
+        """One for each tool; None while not all of them have been embedded, some with each search."""
+        texts = [*map(_meaning, tools)]
+        if self._embed is None or len(texts) > KEPT_ROWS:
+            return None
+        missing = [text for text in texts if text not in self._rows][:AT_ONCE]
+        if (found := await self._embed([query[:QUERY_CHARS], *missing])) is None:
+            return None
         import numpy as np
 
-        embedder, texts = self._embedder, [*map(_meaning, tools)]
-        if embedder is None or not await embedder.running():
-            return None
-        if missing := [text for text in texts if text not in self._rows]:
-            if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._read(embedder, missing[:KEPT_ROWS]))
-            return None
-        rows = np.stack([self._rows[text] for text in texts])
-        try:
-            return rows @ (await embedder.embed([query[:QUERY_CHARS]]))[0]
-        except ToolError:
-            return None
-
-    async def _read(self, embedder: Vectors, texts: Sequence[str]) -> None:
-        with suppress(ToolError):  # the next search tries again
-            self._rows.update(zip(texts, await embedder.embed(texts), strict=True))
-
-    async def close(self) -> None:
-        """End what is done in the background."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
+        self._rows.update(zip(missing, found[1:], strict=True))
+        rows = [row for text in texts if (row := self._rows.get(text)) is not None]
+        return np.stack(rows) @ found[0] if len(rows) == len(texts) else None
 
 
 class FindTools(BaseTool):
@@ -160,7 +138,7 @@ class FindTools(BaseTool):
         return _RESULT.format(names=names) if found else _NOTHING.format(servers=self._servers)
 
 
-def best(tools: Sequence[BaseTool], query: str, cosines: NDArray[np.float32] | None = None) -> list[BaseTool]:
+def best(tools: Sequence[BaseTool], query: str, cosines: Rows | None = None) -> list[BaseTool]:
     """The tools that fit the query, best first; of those that fit equally the first."""
     index = _index(tuple(map(_words, tools)))
     scores = words = index.scores(rarities([index], _with_alike(query[:QUERY_CHARS])))

@@ -38,7 +38,7 @@ async def found(
 async def measured(folder: Path) -> list[Figure]:
     embedder, figures = Embedder(folder), list[Figure]()
     await embedder.embed(["starts the process"])
-    by_words, both = ToolSearch(), ToolSearch(embedder=embedder)
+    by_words, both = ToolSearch(), ToolSearch(embed=embedder.embed_if_running)
     for count in COUNTS:
         offered, last = tools(count), count == COUNTS[-1]
         whole = schema_tokens([tool.schema for tool in offered])
@@ -60,7 +60,6 @@ async def measured(folder: Path) -> list[Figure]:
             ]
         share = 100 * statistics.mean(tokens) / whole
         figures.append(Figure(f"tokens of all among {count} tools", share, "%", 10 if last else None))
-    await both.close()
     await embedder.close()
     return figures
 

@@ -19,7 +19,6 @@ from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.many_tools import requests, tools
 from tests.support.tools import MadeTool, answering
-from tests.support.waiting import until
 
 OWN = answering("calculator", "4")
 
@@ -138,20 +137,17 @@ async def test_a_tool_that_is_not_sent_runs_where_it_is_named_and_is_sent_from_t
 
 
 async def test_meaning_helps_where_the_embedding_process_runs_anyway(embedding_dir: Path, short_path: Path) -> None:
-    offered, cold = tools(100), Embedder(short_path)
-    search, without = ToolSearch(embedder=Embedder(embedding_dir)), ToolSearch(embedder=cold)
-    assert [await each.cosines(offered, "the first search") for each in (search, without)] == [None, None]
-
-    async def read() -> bool:
-        return await search.cosines(offered, "the process reads the tools meanwhile") is not None
-
-    await until(read, 60)
+    offered, cold = tools(150), Embedder(short_path)
+    search, without = (
+        ToolSearch(embed=Embedder(embedding_dir).embed_if_running),
+        ToolSearch(embed=cold.embed_if_running),
+    )
+    assert await search.cosines(offered, "the first search reads as many tools as it may") is None
     names, words, both = {tool.name for tool in offered}, 0, 0
     for text, right in requests("held_out.tsv"):
         if right & names:
             words += any(tool.name in right for tool in best(offered, text))
             both += any(tool.name in right for tool in best(offered, text, await search.cosines(offered, text)))
-    await search.close()
     assert both > words
     assert (await without.cosines(offered, "again"), cold.pid) == (None, None)
 
