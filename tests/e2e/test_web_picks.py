@@ -48,7 +48,7 @@ async def test_skills_prompts_and_resources_are_picked_by_keyboard_and_stay_on_t
             await expect(p.field).to_have_value("")
 
             await keyboard.type("/tri")
-            await expect(options.first).to_contain_text("/tickets:triage")
+            await expect(options.first).to_contain_text("/tickets:triageSort a ticket\ufffd into")
             await keyboard.press("Tab")
             dialog = p.page.get_by_role("dialog")
             await expect(dialog.get_by_label("ticket")).to_be_focused()

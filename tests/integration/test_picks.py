@@ -14,7 +14,7 @@ from tests.support.command_console import talking
 from tests.support.http_api import http_api, said
 from tests.support.picks import REPORT, offering, written_skill
 
-LIST = ["- /report (operator): Writes reports.", "- /tickets:triage (prompt): Sort a ticket into a queue."]
+LIST = ["- /report (operator): Writes reports.", "- /tickets:triage (prompt): Sort a ticket\ufffd into a queue."]
 QUOTED = "quoted here as the user chose it, and not written by the user"
 
 

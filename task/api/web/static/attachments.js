@@ -1,6 +1,6 @@
 // What a message carries besides text: pictures, charts, tables and files.
 import * as api from "./api.js";
-import { h, icon, save } from "./dom.js";
+import { h, icon, plain, save } from "./dom.js";
 import { drawChart } from "./chart.js";
 import { ask } from "./dialogs.js";
 import { t } from "./i18n.js";
@@ -26,7 +26,7 @@ export const iconOf = ({ skill, data }) => (skill ? "skill" : data ? "quote" : "
 
 /** What a user attached: a small picture, or a chip that opens what is in it. */
 export function attached(item) {
-  const name = item.title || t("File");
+  const name = plain(item.title) || t("File");
   const inside = [icon(iconOf(item)), h("span", { dir: "auto" }, name)];
   if (!item.url && !item.data) return h("li", { class: "chip" }, inside);
   const open = h("button", { type: "button", class: "chip", "aria-haspopup": "dialog", title: name, onclick: () => preview(item) }, inside);

@@ -1,7 +1,7 @@
 // Where a message is written: text, files by button, drop and paste, model, persona and permission mode.
 import * as api from "./api.js";
 import { iconOf } from "./attachments.js";
-import { bytes, h, icon, iconButton, announce } from "./dom.js";
+import { bytes, h, icon, iconButton, announce, plain } from "./dom.js";
 import { t } from "./i18n.js";
 import { keep, recall } from "./memory.js";
 
@@ -201,7 +201,7 @@ export class Composer {
 
   showFiles() {
     this.chips.replaceChildren(...this.files.map((item) => h("li", { class: item.stored ? "chip" : "chip loading" }, icon(iconOf(item.stored ?? {})),
-      h("span", {}, item.name), item.size ? h("small", {}, bytes(item.size)) : "",
+      h("span", {}, plain(item.name)), item.size ? h("small", {}, bytes(item.size)) : "",
       iconButton("cross", t("Remove {name}", { name: item.name }), () => this.drop(item)))));
     this.chips.hidden = this.files.length === 0;
     this.chips.scrollTop = this.chips.scrollHeight;

@@ -49,6 +49,11 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** What others have named something, in which nothing is hidden and no text reordered. */
+export const plain = (text) => (text ?? "").replace(UNSEEN, "\ufffd");
+
 export function icon(name) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", "0 0 24 24");

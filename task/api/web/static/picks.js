@@ -1,6 +1,6 @@
 // The menu of the message field: after a slash saved prompts, skills and prompts of MCP servers, after an @ their resources.
 import * as api from "./api.js";
-import { announce, h } from "./dom.js";
+import { announce, h, plain } from "./dom.js";
 import { t } from "./i18n.js";
 import { managePrompts, valuesOf, withValues } from "./prompts.js";
 
@@ -33,8 +33,8 @@ async function serverPrompts() {
   return prompts.map(({ server, name, description, arguments: wanted }) => ({
     label: `/${server}:${name}`, about: description, kind: server,
     choose: async (picker) => {
-      const described = wanted.map((each) => [each.name, each.description ? `${each.name}: ${each.description}` : each.name]);
-      const values = await valuesOf(`/${server}:${name}`, described);
+      const described = wanted.map((each) => [each.name, plain(each.description ? `${each.name}: ${each.description}` : each.name)]);
+      const values = await valuesOf(plain(`/${server}:${name}`), described);
       if (values) picker.add(`/${server}:${name}`, (signal) => api.prompted(server, name, values, signal));
     },
   }));
@@ -45,7 +45,7 @@ async function resources() {
   return found.map(({ server, uri, name, description }) => ({
     label: `@${server}:${uri}`, about: [name, description].filter(Boolean).join(" – "), kind: server,
     choose: async (picker) => {
-      const values = await valuesOf(name, [...uri.matchAll(VARIABLE)].map(([, , variable]) => [variable, variable]));
+      const values = await valuesOf(plain(name), [...uri.matchAll(VARIABLE)].map(([, , variable]) => [variable, variable]));
       const filled = values && uri.replace(VARIABLE, (_, sign, variable) => (sign === "+" ? encodeURI : encodeURIComponent)(values[variable]));
       if (filled) picker.add(`@${server}:${filled}`, (signal) => api.resource(server, filled, signal));
     },
@@ -89,7 +89,7 @@ export class Picker {
     const shown = fitting.slice(0, MOST);
     if (this.sign === "/" && (fitting.length > 0 || typed === "")) shown.push({ label: t("Manage prompts…"), choose: (picker) => picker.manage() });
     this.options = shown.map(({ label, about, kind, choose }, number) => h("li", { role: "option", id: `${ID}-${number}`, onclick: () => this.use(choose) },
-      h("strong", { dir: "auto" }, label), h("span", { dir: "auto" }, about), h("small", { dir: "auto" }, kind)));
+      h("strong", { dir: "auto" }, plain(label)), h("span", { dir: "auto" }, plain(about)), h("small", { dir: "auto" }, plain(kind))));
     this.list.replaceChildren(...this.options);
     this.list.hidden = shown.length === 0;
     if (this.list.hidden) return;
