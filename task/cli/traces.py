@@ -114,6 +114,7 @@ def show(
         "cost": row["COST"],
         "seconds": row["SECONDS"],
         "limits": "; ".join(trace.limits),
+        "remembered facts": ", ".join(trace.facts),
         "error": trace.error,
         "traces in DIAL Core": ", ".join(trace.core_traces),
         "rating": trace.rating,

@@ -13,7 +13,7 @@ NUTS = "The user is allergic to nuts."
 
 
 async def test_a_user_consents_edits_exports_and_deletes(tmp_path: Path) -> None:
-    script = wants("remember", fact=NUTS), says("Kept.")
+    script = wants("remember", fact=NUTS), says("Kept."), says("No nuts.")
     async with person(*script, tmp_path=tmp_path, memory={"enabled": True}) as p:
         await p.button("Memory").click()
         await p.button("I consent").click()
@@ -23,6 +23,11 @@ async def test_a_user_consents_edits_exports_and_deletes(tmp_path: Path) -> None
         await p.says("I am allergic to nuts.")
         await p.button("Approve").click()
         await p.sees("Kept.")
+        await p.starts_a_new_conversation()
+        await p.says("What may I eat?")
+        await p.sees("No nuts.")
+        await p.page.get_by_role("link", name="Show the trace").last.click()
+        await expect(p.page.get_by_text("Remembered facts:")).to_be_visible()
         await p.button("Memory").click()
         await p.page.get_by_role("button", name=NUTS).first.click()
         await p.page.get_by_label("Fact").fill("The user likes nuts.")

@@ -71,7 +71,7 @@ function change(one, other) {
 }
 
 function waterfall({ trace, steps: all }, span, isPair) {
-  const facts = [badge(trace.status), trace.model, duration(trace.duration_ms), ...totals(trace), when(trace.started_at), trace.experiment].filter(Boolean);
+  const facts = [badge(trace.status), trace.model, duration(trace.duration_ms), ...totals(trace), when(trace.started_at), trace.experiment, trace.facts?.length > 0 && t("Remembered facts: {ids}", { ids: trace.facts.join(", ") })].filter(Boolean);
   const session = trace.session_id ? h("a", { href: `#/c/${trace.session_id}` }, t("Conversation")) : "";
   const rating = new Rating(trace);
   const comment = trace.comment ? h("p", { class: "rating-said" }, icon(trace.rating), `“${trace.comment}”`) : "";
