@@ -8,6 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SKILLS, MOST_PICKED = 100, 10  # of one folder, and for one message
+MOST_BYTES_OF_TURN = 16 * 2**20  # of skills of DIAL Core
 SECONDS = 10.0  # for an answer of Core's
 KEPT_BYTES = 64 * 2**20  # of all skills of DIAL Core in this process
 _ADDRESS = re.compile(r"skills/[^/]+/")
@@ -73,7 +75,7 @@ def skills_in(root: Path, source: Source) -> tuple[list[Skill], str]:
                     paths = (INSTRUCTIONS, *(path.removeprefix(f"{real}/") for path in folder.files(real)))
                     content = within_bounds(paths, lambda path, name=name: folder.read(f"{name}/{path}"), room)
                     found.append(skill_of(name, content, source))
-                    room -= sum(map(len, content.values()))
+                    room -= found[-1].size
                     digest.update(repr((name, content)).encode())
                 except (OSError, ValueError) as error:
                     logger.warning("the skill %s/%s is left out: %s", root, name, error)
@@ -116,15 +118,15 @@ class DialSkills:
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session, self._endpoint = session, endpoint.rstrip("/")
-        self._kept: LRUCache[str, tuple[str, Skill, int]] = LRUCache(KEPT_BYTES, lambda kept: kept[2])
+        self._kept: LRUCache[str, tuple[str, Skill]] = LRUCache(KEPT_BYTES, lambda kept: kept[1].size)
 
-    async def read(self, url: str, api_key: str, source: Source) -> Skill:
-        """The skill at `skills/{bucket}/{path}`.
+    async def read(self, url: str, api_key: str, source: Source, most: int) -> Skill:
+        """The skill at `skills/{bucket}/{path}`, of at most `most` bytes.
 
         Raises:
             ToolError: Core has none there for this key, or it cannot be used.
         """
-        etag, skill, _ = self._kept.get(url, ("", None, 0))
+        etag, skill = self._kept.get(url, ("", None))
         headers = core_headers(api_key) | ({"If-None-Match": etag} if etag else {})
         place, status, packed = URL(f"{self._endpoint}/v2/{url}", encoded=True), 403, b""
         try:
@@ -132,11 +134,11 @@ class DialSkills:
             if _ADDRESS.match(url) and is_path(url) and not isinstance(api_key, OwnersKey):
                 status, packed, etag = await fetched(self._session, place, headers, SECONDS, MOST_BYTES_IN_ALL)
             if status == 200:
-                content = await asyncio.to_thread(unpacked, packed)
-                skill = skill_of(unquote(url.rpartition("/")[2]), content, "dial", url)
-                self._kept[url] = etag, skill, sum(map(len, content.values()))
-            if skill is None or status not in (200, 304):
-                raise ValueError(f"status {status}")
+                name = unquote(url.rpartition("/")[2])
+                skill = await asyncio.to_thread(lambda: skill_of(name, unpacked(packed, most), "dial", url))
+                self._kept[url] = etag, skill
+            if skill is None or status not in (200, 304) or skill.size > most:
+                raise ValueError(f"status {status}, or no room")
             return skill.model_copy(update={"source": source})
         except (aiohttp.ClientError, TimeoutError, OverflowError, *BROKEN) as error:
             logger.info("a skill of DIAL Core is left out: %s", error)
@@ -161,13 +163,15 @@ async def skills_of(
     if len(picked) > MOST_PICKED:
         raise InvalidRequest(f"At most {MOST_PICKED} skills can be picked for one message.")
     earlier = catalogue(skill for skill in skills_read(messages) if skill.source == "picked")[:MOST_PICKED]
-    chosen = (*(url for url in picked if "/" in url), *(skill.url for skill in earlier))
-    urls: dict[str, Source] = dict.fromkeys(chosen, "picked")
-    urls = {**dict.fromkeys(profile.skill_urls, "dial"), **urls}
-    read = (services.skills.read(url, caller.api_key, source) for url, source in urls.items())
-    found = dict(zip(urls, await asyncio.gather(*read, return_exceptions=True), strict=True))
-    skills = catalogue([*(one for one in found.values() if isinstance(one, Skill)), *earlier, *profile.skills])
-    known = {skill.name for skill in skills} | {url for url, one in found.items() if isinstance(one, Skill)}
+    chosen = [*(url for url in picked if "/" in url), *(skill.url for skill in earlier)]
+    found, room = dict[str, Skill](), MOST_BYTES_OF_TURN
+    for url in dict.fromkeys((*chosen, *profile.skill_urls)):
+        with suppress(ToolError):
+            source: Source = "picked" if url in chosen else "dial"
+            found[url] = await services.skills.read(url, caller.api_key, source, room)
+            room -= found[url].size
+    skills = catalogue([*found.values(), *earlier, *profile.skills])
+    known = {*found, *(skill.name for skill in skills)}
     if unknown := next((one for one in picked if one not in known), None):
         raise InvalidRequest(f"There is no skill {unknown[:80]!r} for you. There are: {', '.join(known) or 'none'}.")
     return skills

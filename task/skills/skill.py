@@ -42,7 +42,8 @@ class Skill(BaseModel, frozen=True):
 
     `read` returns a file of it by its path, one of `files`, or its instructions by the path `SKILL.md`; it raises
     `ToolError`. `allowed_tools` are the tools that its author restricts it to, None where it names none. Only what the
-    operator wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one.
+    operator wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one;
+    all its files have `size` bytes.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Skill(BaseModel, frozen=True):
     files: tuple[str, ...] = ()
     allowed_tools: tuple[str, ...] | None = None
     url: str = ""
+    size: int = 0
 
 
 def skill_of(folder: str, content: Mapping[str, bytes], source: Source, url: str = "") -> Skill:
@@ -76,9 +78,15 @@ def skill_of(folder: str, content: Mapping[str, bytes], source: Source, url: str
         return content[path]
 
     files = tuple(sorted(path for path in content if path != INSTRUCTIONS))
-    allowed = _allowed(header.get("allowed-tools"))
     return Skill(
-        name=used, description=description, source=source, read=read, files=files, allowed_tools=allowed, url=url
+        name=used,
+        description=description,
+        source=source,
+        read=read,
+        files=files,
+        allowed_tools=_allowed(header.get("allowed-tools")),
+        url=url,
+        size=sum(map(len, content.values())),
     )
 
 
@@ -109,7 +117,7 @@ def within_bounds(paths: Iterable[str], read: Callable[[str], bytes], most: int)
     return content
 
 
-def unpacked(packed: bytes) -> dict[str, bytes]:
+def unpacked(packed: bytes, most: int) -> dict[str, bytes]:
     """The files of a ZIP archive `within_bounds`; those of its one folder, if it has only that.
 
     Raises:
@@ -118,7 +126,7 @@ def unpacked(packed: bytes) -> dict[str, bytes]:
     with ZipFile(BytesIO(packed)) as archive:
         names = [item.filename for item in archive.infolist() if item.compress_type in (ZIP_STORED, ZIP_DEFLATED)]
         # What the archive says of sizes may be a lie.
-        content = within_bounds(names, lambda name: archive.open(name).read(MOST_BYTES + 1), MOST_BYTES_IN_ALL)
+        content = within_bounds(names, lambda name: archive.open(name).read(MOST_BYTES + 1), most)
     if INSTRUCTIONS in content or len({path.partition("/")[0] for path in content}) != 1:
         return content
     return {path.partition("/")[2]: data for path, data in content.items()}

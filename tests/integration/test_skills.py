@@ -130,6 +130,18 @@ async def test_the_skills_of_an_application_are_read_with_the_key_of_its_user_an
     assert (stored.answered, other.answered) == ([200, 304, 304, 200], [403] * 4)
 
 
+@pytest.mark.fault("skill: many large ones in one application")
+async def test_the_skills_of_an_application_share_the_room_of_a_turn(tmp_path: Path) -> None:
+    large = {f"{number}.bin": b"\0" * 2**20 for number in range(7)}
+    async with agent(tmp_path, then=says("Yes.")) as p:
+        urls = [f"skills/public/part-{number}" for number in range(4)]
+        for url in urls:
+            p.core.skill(url, {"SKILL.md": b"---\ndescription: X.\n---\n", **(large if url != urls[3] else {})}, ONE)
+        async with application(p, {"skills": urls}) as chat:
+            await chat.ask("Is it so?")
+    assert catalogue(p.upstream.requests[0]) == "- part-0: X.\n- part-1: X.\n- part-3: X."
+
+
 async def test_an_application_narrows_the_operator_s_skills_like_his_tools(tmp_path: Path) -> None:
     async with agent(tmp_path, then=says("Yes."), skills=MINUTES) as p:
         for properties in ({}, {"builtin": ["look"]}, {"builtin": ["read_skill"]}):

@@ -158,11 +158,11 @@ def test_links_inside_the_folder_of_skills_count_as_volumes_of_kubernetes_have_t
 def test_an_archive_gives_only_files_within_the_bounds() -> None:
     inside = {"SKILL.md": b"x", "scripts/a.py": b"y"}
     odd = {"../up": b"z", "/root": b"z", "a//b": b"z", "a\\b": b"z", ".env": b"z", "bomb": b"\0" * (MOST_BYTES + 1)}
-    assert unpacked(zipped({**inside, **odd})) == inside
-    assert unpacked(zipped({f"chart/{name}": content for name, content in inside.items()})) == inside
+    assert unpacked(zipped({**inside, **odd}), MOST_BYTES) == inside
+    assert unpacked(zipped({f"chart/{name}": content for name, content in inside.items()}), MOST_BYTES) == inside
     with pytest.raises(ValueError, match="room"):
-        unpacked(zipped({f"{number}": b"\0" * MOST_BYTES for number in range(9)}))
-    assert len(unpacked(zipped({f"{number}": b"" for number in range(500)}))) == 101
+        unpacked(zipped({f"{number}": b"\0" * MOST_BYTES for number in range(9)}), 9 * MOST_BYTES)
+    assert len(unpacked(zipped({f"{number}": b"" for number in range(500)}), 0)) == 101
 
 
 @pytest.mark.fault("skill: two of one name, of one source and of several")
