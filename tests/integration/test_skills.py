@@ -142,7 +142,7 @@ async def test_the_skills_of_an_application_share_the_room_of_a_turn(tmp_path: P
     assert catalogue(p.upstream.requests[0]) == "- part-0: X.\n- part-1: X.\n- part-3: X."
 
 
-async def test_an_application_narrows_the_operator_s_skills_like_his_tools(tmp_path: Path) -> None:
+async def test_an_application_narrows_the_operator_s_skills_like_other_tools(tmp_path: Path) -> None:
     async with agent(tmp_path, then=says("Yes."), skills=MINUTES) as p:
         for properties in ({}, {"builtin": ["look"]}, {"builtin": ["read_skill"]}):
             async with application(p, properties) as chat:
@@ -173,7 +173,7 @@ async def test_a_picked_skill_is_read_by_the_turn_itself_and_later_turns_read_th
     ]
 
 
-@pytest.mark.fault("skill: one that the user picks is gone, not his, malformed, or one of too many")
+@pytest.mark.fault("skill: one that the user picks is gone, another user's, malformed, or one of too many")
 async def test_a_picked_skill_that_cannot_be_read_is_named_before_the_model_is_asked(tmp_path: Path) -> None:
     refusals: dict[str, list[Any]] = {
         "There is no skill 'skills/public/none' for you.": ["skills/public/none"],

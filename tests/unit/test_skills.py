@@ -189,7 +189,7 @@ async def test_a_result_holds_the_text_and_names_the_files_and_only_others_words
         "[Its files, for `path`: logo.png, scripts/chart.py; code in execute_code finds them in skills/calculator/]"
     )
     picture = await read(tool, name="calculator", path="logo.png")
-    assert picture.text().startswith("Error: logo.png is not text. [Its files")
+    assert picture.text().startswith("Error: logo.png is not text;")
     other = await read(ReadSkillTool([own.model_copy(update={"source": "dial"})], ()), name="calculator")
     assert other.text().startswith(OUTSIDE)
     origins = {READ_SKILL: tool.origin}

@@ -49,10 +49,10 @@ class ReadSkillTool(BaseTool):
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         skill, path = self.skills[arguments["name"]], (arguments.get("path") or INSTRUCTIONS).removeprefix("./")
         if path not in (INSTRUCTIONS, *skill.files):
-            raise ToolError(f"The skill {skill.name} has no file {path[:200]!r}. {self._files(skill)}")
+            raise ToolError(f"The skill {skill.name} has no file {path[:200]!r}; its instructions list its files.")
         content, outside = await skill.read(path), skill.source != "operator"
         if b"\0" in content:
-            raise ToolError(f"{path} is not text. {self._files(skill)}")
+            raise ToolError(f"{path} is not text; its instructions say where code finds it.")
         shown = content.decode(errors="replace")
         if path == INSTRUCTIONS:
             body = instructions_of(content).replace("</skill", "<\\/skill")
