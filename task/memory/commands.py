@@ -1,8 +1,8 @@
 """`/memory` in words, as Chat and the console take it: shown, switched on and off, edited, exported, deleted."""
 
 from task.core_client.models import Caller
-from task.errors import AgentError, InvalidRequest
-from task.memory.memories import Memories, Memory, UserMemory
+from task.errors import AgentError
+from task.memory.memories import Memories, Memory
 from task.permissions.icerc import fenced, words
 from task.store.records import json_bytes
 
@@ -26,30 +26,28 @@ async def answered(memories: Memories | None, caller: Caller, door: str, line: s
     if memories is None:
         return FORBIDDEN
     _, action, rest = [*line.split(None, 2), "", ""][:3]
+    which, _, text = (rest := rest.strip()).partition(" ")
     try:
-        return await _done(await memories.of(caller, door), action.lower(), rest.strip(), f"the user, {door}")
+        memory = await memories.of(caller, door)
+        match action.lower(), which, text:
+            case "", _, _:
+                known = await memory.load()
+            case ("on" | "off") as chosen, "", _:
+                known = await memory.change(lambda known: known.with_consent(chosen == "on", memory.now()))
+            case "add", str(), _ if rest:
+                about = (f"the user, {door}", memory.application)
+                known = await memory.change(lambda known: known.with_fact(rest, memory.now(), *about))
+            case "export", "", _:
+                return fenced(json_bytes(await memory.load()).decode())
+            case "delete", "all", "":
+                await memory.delete()
+                return f"Deleted: all facts, and your consent. {CONSENT}"
+            case ("delete", str(), "") | ("edit", _, str()) if which and bool(text) is (action.lower() == "edit"):
+                known = await memory.change(lambda known: known.edited(which, text or None, memory.now()))
+            case _:
+                return f"I cannot read this. {USAGE}"
     except AgentError as error:
         return str(error)
-
-
-async def _done(memory: UserMemory, action: str, rest: str, source: str) -> str:
-    which, _, text = rest.partition(" ")
-    match action, which, text:
-        case "", _, _:
-            known = await memory.load()
-        case (("on" | "off"), "", _):
-            known = await memory.change(lambda known: known.with_consent(action == "on", memory.now()))
-        case "add", _, _ if rest:
-            known = await memory.change(lambda known: known.with_fact(rest, memory.now(), source, memory.application))
-        case "export", "", _:
-            return fenced(json_bytes(await memory.load()).decode())
-        case "delete", "all", "":
-            await memory.delete()
-            return f"Deleted: all facts, and your consent. {CONSENT}"
-        case ("delete", str(), "") | ("edit", _, str()) if which and bool(text) is (action == "edit"):
-            known = await memory.change(lambda known: known.edited(which, text or None, memory.now()))
-        case _:
-            raise InvalidRequest(f"I cannot read this. {USAGE}")
     return listing(known)
 
 

@@ -109,19 +109,16 @@ class _Guarded:
             except AgentError:
                 self._given = False
         self._asked = True
-        if not self._given:
-            messages = [_without(message, self._recall.note) for message in messages]
-        async with aclosing(self._model.stream(messages, tools, options)) as deltas:
+        # The note ends a text; among parts it is the last one, with the time of day.
+        note, shown = self._recall.note, list(messages)
+        for place, item in enumerate(messages if not self._given else ()):
+            if item.role is Role.USER and note in item.text():
+                content = item.content
+                rest = content.replace(note, "") if isinstance(content, str) else (content or [])[:-1]
+                shown[place] = replace(item, content=rest)
+        async with aclosing(self._model.stream(shown, tools, options)) as deltas:
             async for delta in deltas:
                 yield delta
-
-
-def _without(message: Message, note: str) -> Message:
-    content = message.content
-    if message.role is not Role.USER or note not in message.text():
-        return message
-    # Among parts it is the last one, with the time of day.
-    return replace(message, content=content.replace(note, "") if isinstance(content, str) else (content or [])[:-1])
 
 
 class MemoryTool(BaseTool):
