@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,18 @@ from task.conversation.messages import FunctionCall, Message, ToolCall, assistan
 from task.embedding.client import Embedder
 from task.llm.scripted import ScriptedModel, says, wants
 from task.llm.window import schema_tokens
-from task.loop import RunOutcome, ToolLoop
+from task.loop import LoopObserver, RunOutcome, ToolLoop
 from task.permissions.taint import ContextView
+from task.product import Backend, opened
+from task.product.profile import SubAgents
+from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.find_tools import FEW_TOKENS, FIND_TOOLS, FOUND, MOST_FOUND, UNKNOWN_WINDOW, FindTools, ToolSearch, best
 from task.tools.mcp.mcp_tool_model import model_name
 from task.tools.toolbox import Toolbox
+from task.turn import TurnRequest, take_turn
 from tests.support.choices import CALLER, RecordingChoice
+from tests.support.in_process import NOWHERE
 from tests.support.many_tools import requests, tools
 from tests.support.tools import MadeTool, answering
 
@@ -198,3 +204,26 @@ async def test_any_query_has_a_short_answer(query: str) -> None:
     await answered(model, await limited(tools()), messages)
     assert len(messages[2].text()) < 1_000
     assert ("github" in query) == ("These are in your list" in messages[2].text())
+
+
+async def test_a_sub_agent_searches_for_itself() -> None:
+    model = ScriptedModel(
+        wants("delegate", task="Report it."),
+        wants(FIND_TOOLS, query="create an issue in github"),
+        wants("create_issue", owner="o", repo="r", title="t"),
+        says("Reported."),
+        says("Done."),
+    )
+    services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE}), tools=[OWN, *tools()])
+    try:
+        backend = Backend(lambda name, caller: model, listed=False)
+        profile = replace(profile, backend=backend, agents=SubAgents())
+        async with asyncio.timeout(20):
+            turn = TurnRequest([user("Report it.")], CALLER)
+            outcome = await take_turn(services, profile, turn, RecordingChoice(), LoopObserver())
+    finally:
+        await services.close()
+    first, inner, found, _, last = sent(model)
+    assert (outcome.answer.content, first) == ("Done.", ["delegate", "calculator", FIND_TOOLS])
+    assert (inner, found[: len(inner)], "create_issue" in found) == (first[1:], inner, True)
+    assert last == first
