@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -18,7 +18,7 @@ FILLED = dict.fromkeys(REQUIRED, "filled-in-by-the-tests")
 @cache
 def as_written() -> dict[str, Any]:
     """The file with its variables."""
-    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return cast("dict[str, Any]", yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
 class MissingVariable(Exception):

@@ -155,7 +155,7 @@ def _card(text: str) -> object:
 def _unpack(state: Any) -> object:
     seal = StateSeal(b"secret")
     body = {key: value for key, value in state.items() if key != "signature"}
-    forged = {**state, "signature": seal._signature(body, "anna")}
+    forged = {**state, "signature": seal.signature(body, "anna")}
     return [seal.unpack(one, "anna") for one in (state, forged)]
 
 
