@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
+from task.core_client.files import OwnersKey
+from task.errors import ToolError
 from task.llm.scripted import says, wants
+from task.product.skills import DialSkills
 from task.tools.skills.read_skill_tool import OUTSIDE
 from tests.support.chat_reader import ChatReader
-from tests.support.core_peers import calling, make_application
+from tests.support.core_peers import answers, calling, make_application, peer
 from tests.support.product import TYPE, Product, product
 from tests.support.upstream import Item, Received
 
@@ -236,3 +240,13 @@ async def test_what_a_skill_allows_holds_to_the_end_of_its_turn_also_after_an_ap
         "This call was not allowed: the skill minutes, read in this turn, allows these tools only: look.",
     )
     assert "the conversation contains text from outside" in later.content
+
+
+@pytest.mark.fault("skill: one in DIAL of an owner whose key others share, or at an address that leads elsewhere")
+async def test_a_key_that_owners_share_and_an_address_that_is_none_are_never_sent() -> None:
+    async with peer(answers(200, {})) as core, ClientSession() as session:
+        skills = DialSkills(session, core.url)
+        for url, key in ((URL, OwnersKey("key", "ask")), ("skills/../bucket", "key"), ("files/a/b", "key")):
+            with pytest.raises(ToolError, match="is gone, not yours to use, or cannot be read"):
+                await skills.read(url, key, "picked", 2**20)
+        assert core.requests == []
