@@ -180,9 +180,8 @@ def _memos(params: ToolCallParams) -> Iterator[Memo]:
 async def _run(tool: _Tool, contents: dict[str, bytes], path: str, rest: _Arguments) -> tuple[str, bytes]:
     """What the operation of a workspace's tool gives, and writes, where these are the files."""
     written = list[bytes]()
-    here = SimpleNamespace(
-        read=contents.__getitem__, write=lambda _, content: written.append(content), files=lambda _: iter(contents)
-    )
+    read, write = contents.__getitem__, lambda _, content: written.append(content)
+    here = SimpleNamespace(read=read, saved=read, write=write, files=lambda _: iter(contents))
     result = await asyncio.to_thread(partial(tool.operation, here, path, **rest))
     if not result.ok:
         other = "; file_content_extraction_tool reads documents, by their URL" if NOT_TEXT in result.detail else ""

@@ -169,7 +169,7 @@ def search(
                 continue
             content = b"\0"
             with suppress(OSError, ToolError):  # what cannot be read is left out, as what is not text
-                content = Workspace.read(workspace, file)  # as saved, also where an editor has the texts
+                content = workspace.saved(file)
             if b"\0" in content:
                 continue
             for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):

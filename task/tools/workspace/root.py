@@ -141,6 +141,8 @@ class Workspace:
                 raise ToolError(f"too large ({max(info.st_size, len(content)):,} bytes, at most {most:,})")
             return bytes(content)
 
+    saved = read  # what is on the disk, also where an editor has the texts
+
     def write(self, path: str, content: bytes) -> None:
         """Make or replace a regular file in one step; folders above it are made, an old file's mode is kept.
 
