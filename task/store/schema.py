@@ -15,7 +15,7 @@ from task.store.database import Database
 from task.store.processes import alive
 from task.store.tables import HEAD
 
-FIRST = "0014"  # the first version of the tables from which migrations lead to today's
+FIRST = "0015"  # the first version of the tables from which migrations lead to today's
 APART = 1  # versions of the tables that work together: each migration only adds to what the one before it left
 LOCK = 0x6469616C  # any number that no other program locks on the same database server
 MIGRATION_SECONDS = 50.0

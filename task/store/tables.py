@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
-HEAD = "0014"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
+HEAD = "0015"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
 metadata = MetaData()
 
 ID = String(40)

@@ -7,7 +7,7 @@ from alembic import op
 
 from task.store.tables import metadata
 
-revision = "0014"  # lower numbers belong to stores that were made before the first release
+revision = "0015"  # lower numbers belong to stores that were made before the first release
 down_revision = None
 branch_labels = None
 depends_on = None
