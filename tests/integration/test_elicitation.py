@@ -115,6 +115,22 @@ async def test_a_form_is_answered_as_json_through_the_api_even_after_a_restart(t
     assert (len(calls), late.status) == (2, 409)
 
 
+@pytest.mark.fault("mcp: a question in a call whose arguments the user has changed")
+async def test_a_call_that_the_user_has_changed_never_goes_on_as_the_model_wrote_it(tmp_path: Path) -> None:
+    async with (
+        booking(form(("seats",), seats=SEATS)) as (url, calls),
+        http_api(BOOK, says("Done."), tmp_path=tmp_path, mcp_servers=servers(url)) as api,
+    ):
+        run = (await api.post("/runs", {"messages": [said("Book")]})).json
+        await api.events(run["run_id"])
+        for given in ({"flight": "X2"}, {"answer": {"seats": 2}}):
+            asked = await waiting(api)
+            body = {"decision": "approve", "arguments": asked["arguments"] | given}
+            answered = await api.post(f"/approvals/{asked['approval_id']}", body)
+            await api.events(answered.json["resumed"]["run_id"])
+    assert [call["arguments"] for call in calls] == [{"flight": "X2"}] * len(calls)
+
+
 async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_user_only(tmp_path: Path) -> None:
     async with booking(page("https://pay.example/7"), reads=True) as (url, calls):
         script = (BOOK, says("Then not."), BOOK, says("Paid."))

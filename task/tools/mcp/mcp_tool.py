@@ -17,7 +17,7 @@ from task.output.sinks import StageSink
 from task.permissions.icerc import words
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
-from task.tools.mcp.elicitation import answer_to, put
+from task.tools.mcp.elicitation import answer_to, asked_with, put
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFailure, MCPFile, MCPResult
@@ -88,12 +88,16 @@ class MCPTool(BaseTool):
         caller = tool_call_params.caller
         to = calling(caller, self._called) if caller is not None and self._called else caller
         identity = await self._identify(to)
-        answer = None
+        answer, made = None, asked_with(tool_call_params.arguments)
         if before := transcript(tool_call_params.earlier, tool_call_params.tool_call.id):
             asked = before[-1]
             if not asked.tool_calls:  # it was answered, and the process died
                 raise ToolError("It was interrupted and may have been done: look before you call it again.")
             question = json.loads(asked.memo)
+            if question["made"] != made:  # the user has changed them, and the conversation has them as they were
+                raise ToolError(
+                    "It was not completed: its arguments were changed. Call it with those that it is to have."
+                )
             try:
                 said = tool_call_params.known_caller.said.get(asked.tool_calls[0].id)
                 answer = question, answer_to(question, said)
@@ -125,7 +129,7 @@ class MCPTool(BaseTool):
                     continue
             raise ToolError(no_access(got, self._toolset or self.client.name))
         if result.question is not None:
-            return put(tool_call_params.tool_call, self.client.name, result.question)
+            return put(tool_call_params.tool_call, self.client.name, {**result.question, "made": made})
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
         found, citations = _numbered(result, tool_call_params.sources)
