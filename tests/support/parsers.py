@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
@@ -23,7 +25,7 @@ from task.console.terminal.answer import MarkdownBlocks
 from task.conversation.state import StateRejected, StateSeal
 from task.documents.extract import extract
 from task.documents.text import decode, decode_html
-from task.errors import AgentError
+from task.errors import AgentError, ToolError
 from task.llm.base import Accumulator
 from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
 from task.llm.failures import retry_after
@@ -35,7 +37,9 @@ from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
 from task.permissions.taint import addresses_in, is_plain, urls_in
 from task.settings.document import parsed
+from task.skills.skill import BROKEN, MOST_BYTES_IN_ALL, skill_of, unpacked
 from task.tools.calculator.calculator_tool import CalculationError, evaluate
+from task.tools.openapi.document import ApiSpec, operations_of
 from tests.support.gating import RUNS, facts
 from tests.support.office import paragraph, sheet_file, word_file
 from tests.support.pdfs import text_pdf
@@ -197,6 +201,26 @@ def _terminal(text: str) -> object:
     ]
 
 
+def _skill(text: str) -> object:
+    return skill_of("a", {"SKILL.md": text.encode(errors="replace")}, "picked")
+
+
+def _archive() -> bytes:
+    packed = BytesIO()
+    with ZipFile(packed, "w") as archive:
+        archive.writestr("a/SKILL.md", "---\nname: a\ndescription: b\n---\nText")
+    return packed.getvalue()
+
+
+def _unpacked(packed: bytes) -> object:
+    return unpacked(packed, MOST_BYTES_IN_ALL)
+
+
+def _operations(document: Any) -> object:
+    text = document if isinstance(document, str) else json.dumps(document)
+    return operations_of(text.encode(errors="replace"), ApiSpec("a", "https://a.example/api.json"))
+
+
 def _date(text: str) -> object:
     return retry_after({"Retry-After": text}, datetime.now(UTC))
 
@@ -272,6 +296,21 @@ CORE = {
     "roles": {"r": {"limits": {"m": {"day": "9"}}}},
     "applications": {"x": {"endpoint": "http://b"}},
 }
+API = {
+    "openapi": "3.1.0",
+    "servers": [{"url": "https://a.example/v1"}],
+    "paths": {
+        "/a/{b}": {
+            "parameters": [{"name": "b", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "get": {"operationId": "a", "tags": ["t"], "parameters": [{"$ref": "#/components/parameters/c"}]},
+            "post": {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/D"}}}}},
+        }
+    },
+    "components": {
+        "parameters": {"c": {"name": "c", "in": "query", "schema": {"type": "integer"}}},
+        "schemas": {"D": {"type": "object", "properties": {"d": {"$ref": "#/components/schemas/D"}}}},
+    },
+}
 HTML = (
     *("<p>", "</p>", "<table>", "<tr>", "<td rowspan=9>", "<ul>"),
     *("<a href='", "<img src=", "<!--", "-->", "<script>", "&#x"),
@@ -338,6 +377,12 @@ PARSERS = (
     Parser("calculator",
            joined("1", "+", "(", ")", "**", "sqrt(", "9", ".", "e", "!"),
            evaluate, 4_000, (CalculationError,)),
+    Parser("skill",
+           joined("---\n", "name: a\n", "description: b\n", "allowed-tools: ", *YAML), _skill, 2_000, (ValueError,)),
+    Parser("archive of a skill", damaged(_archive()), _unpacked, 2_000, BROKEN),
+    Parser("API document", changed(API), _operations, 1_000, (ToolError,)),
+    Parser("API document in YAML",
+           joined("openapi: 3.1.0\n", "paths:\n", "  /a:\n", *YAML), _operations, 2_000, (ToolError,)),
     Parser("core configuration", changed(CORE), _core_config, 1_000, (AgentError,)),
 )  # fmt: skip
 
@@ -361,7 +406,6 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "task/cli/core_config.py": (OWN, ""),
     "task/cli/model.py": ("checked by hash before", ""),
     "task/cli/up.py": ("only written", ""),
-    "task/coding/snapshots.py": (OWN, ""),
     "task/coding/verification.py": ("a plan's tests", "plan's tests"),
     "task/console/terminal/answer.py": ("a model's answer", "answer in a terminal"),
     "task/console/terminal/rendering.py": ("only written", ""),
@@ -381,8 +425,13 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "task/settings/dial.py": (OWN, ""),
     "task/settings/document.py": ("256 KiB, 20,000 values, 50 levels", "settings"),
     "task/settings/sources.py": (OWN, ""),
+    "task/skills/skill.py": ("a header of 8 KiB, 100 files of 8 MiB", "skill, archive of a skill"),
     "task/tools/base.py": ("a schema that was reduced",
         "unit/test_strangers_schemas::test_a_strangers_schema_becomes_one_that_is_safe_to_check"),
     "task/tools/calculator/calculator_tool.py": ("4,000 characters", "calculator"),
+    "task/tools/mcp/elicitation.py": ("5,000 characters, 10 fields",
+        "integration/test_elicitation::test_what_users_are_not_asked_is_declined_with_a_sentence"),
+    "task/tools/openapi/document.py": ("16 MiB, 100 operations", "API document, API document in YAML"),
     "task/tools/workspace/commands.py": ("only written", ""),
+    "task/tools/workspace/snapshots.py": (OWN, ""),
 }  # fmt: skip
