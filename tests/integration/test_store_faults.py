@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,8 +50,12 @@ async def test_while_another_process_holds_the_database_reads_work_and_writes_ar
         finally:
             holder.execute("ROLLBACK")
             holder.close()
+        written = False
         async with asyncio.timeout(20):
-            await store.writer.flush()  # what could not be written then is written now
+            while not written:  # an attempt from before may still be under way, and fail
+                with suppress(StoreUnavailable):
+                    await store.writer.flush()
+                    written = True
         assert (await store.traces.get(OWNER, observer.trace_id)).status == "finished"
 
 
