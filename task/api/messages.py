@@ -263,7 +263,7 @@ async def read_messages(
             case UserMessage(content=sent):
                 is_text = isinstance(sent, str)
                 message = Message(Role.USER, sent) if is_text else await _with_files(shelf, caller, sent)
-        messages.append(replace(message, scrub_pii=bool(body.scrub_pii)))
+        messages.append(replace(message, scrub_pii=True) if body.scrub_pii else message)
     return IncomingMessages(tuple(messages), prompt, scrubs)
 
 

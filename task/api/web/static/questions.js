@@ -86,7 +86,7 @@ export function grouped(messages) {
 
 /** The skills that were picked for a message: its answer begins with the calls that read them. */
 function pickedBy(answer) {
-  const calls = (answer?.messages[0].tool_calls ?? []).filter(({ id }) => id.startsWith("pick_"));
+  const calls = (answer?.messages[0]?.tool_calls ?? []).filter(({ id }) => id.startsWith("pick_"));
   const names = calls.flatMap((call) => /"name": ?"([a-z0-9-]+)"/.exec(call.function.arguments)?.[1] ?? []); // programs send calls, too
   return names.map((name) => ({ title: `/${name}`, skill: name }));
 }
