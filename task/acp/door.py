@@ -31,7 +31,7 @@ from task.runs.table import last_run
 from task.store.records import iso
 from task.store.store import Store
 
-OWNER = "local"  # as the console calls whoever uses this machine
+OWNER = "local"  # as the console calls the user of this machine
 CAN = {
     "loadSession": True,
     "promptCapabilities": {"image": True, "embeddedContext": True},

@@ -154,11 +154,11 @@ class UserMemory:
     application: str = ""
 
     async def load(self) -> Memory:
-        """The memory as it is now."""
+        """The memory now."""
         return (await self._read())[0]
 
     async def change(self, edit: Callable[[Memory], Memory]) -> Memory:
-        """Change the memory as it is now; the new one."""
+        """Change the memory that there is now; the new one."""
         for _ in range(ATTEMPTS):
             memory, before = await self._read()
             changed = edit(memory)

@@ -191,7 +191,7 @@ class Applications:
             raise InvalidRequest(_AWAY) from error
         properties = ApplicationProperties.read(given or {})
         self.bounds.check(properties)
-        # What others may read of it has the same ETag, and must not narrow less whoever uses it.
+        # What others may read of it has the same ETag, and must not narrow less for its users.
         if etag and properties.model_fields_set - CLIENT:
             self._kept[application] = etag, properties
         return properties

@@ -58,7 +58,7 @@ class Deployments:
         if (allowed := await self._allowed(who, caller.api_key)) is None:
             return None
         used, places = {*taken, *ALIASES}, dict[tuple[str, ...], str]()
-        # Ids of users' applications are percent-encoded; whoever builds an address encodes a name once. No list has
+        # Ids of users' applications are percent-encoded; an address has a name encoded once. No list has
         # them: what Core says of the one decides.
         for name in dict.fromkeys(map(unquote, names)):
             kind = name.partition("s/")[0] if "/" in name else allowed.get(name)

