@@ -20,7 +20,7 @@ from task.product.parts import default_tools
 from task.settings import Settings
 from task.skills import Skill
 from task.tools.base import BaseTool
-from task.tools.find_tools import FindTools, ToolSearch
+from task.tools.find_tools import FindTools
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
@@ -63,9 +63,7 @@ def described(folder: Path) -> list[BaseTool]:
             *asyncio.run(_search_tools()),
             ReadContextDocumentTool(["…"], _no_text),
             ReadSkillTool([Skill(name="…", description="…", source="operator")], ()),
-            FindTools(
-                [MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")], ToolSearch()
-            ),
+            FindTools([MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")]),
             *workspace_tools(workspace, commands),
         ]
 

@@ -34,7 +34,7 @@ from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.declare import ClientToolsGate
 from task.tools.dial_files.tools import dial_file_tools
-from task.tools.find_tools import FIND_TOOLS
+from task.tools.find_tools import FIND_TOOLS, within_share
 from task.tools.models import Caller
 from task.tools.skills.read_skill_tool import not_allowed
 from task.tools.toolbox import Toolbox, named
@@ -197,7 +197,7 @@ async def _tools(
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
     if any(tool.offered_by for tool in tools) and policy.offers(FIND_TOOLS):
-        tools = await profile.tool_search.within_share(tools, profile.window(key).limit, keep=name)
+        tools = await within_share(tools, profile.tool_share, profile.window(key).limit, keep=name)
     return request, gate, tools, found.note()
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SILENCE_SECONDS = 60.0  # the process reports progress every second
-SOON_SECONDS = 3.0
 START_SECONDS = 60.0  # importing torch from a cold, busy disk
 PROTOCOL = 1
 SOCKET_BYTES = 103  # what a socket's path may have on every system
@@ -119,13 +118,6 @@ class Embedder:
                     text = "The embedding process ended twice. Try again later or tell the user."
                     raise EmbeddingUnavailable(text) from error
         return await asyncio.to_thread(_matrix, answer, len(texts))
-
-    async def embed_if_running(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        """The same where a process runs, whichever agent has started it, and answers soon; else None."""
-        with suppress(ToolError, TimeoutError):
-            async with asyncio.timeout(SOON_SECONDS):
-                return await self.embed(texts) if await asyncio.to_thread(_answers, self._socket) else None
-        return None
 
     async def start(self) -> None:
         """Start the process, which loads the model at once; a search that follows reports what is wrong with it."""

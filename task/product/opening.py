@@ -13,7 +13,6 @@ from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.channel import Dialogs
 from task.core_client.files import DialFiles
-from task.embedding.client import Embedder
 from task.errors import SettingsError
 from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
@@ -34,10 +33,8 @@ from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentAccess
-from task.tools.find_tools import ToolSearch
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.offload import Offloader
-from task.tools.rag.rag_tool import RagTool
 from task.tools.workspace.tools import CallerWorkspaces
 
 if TYPE_CHECKING:
@@ -150,15 +147,13 @@ def _memories(settings: Settings, store: StoreAccess, files: DialFiles, seal: St
 
 def _profile(settings: Settings, backend: Backend, files: DialFiles, tools: Sequence[BaseTool]) -> Profile:
     limits, model = settings.limits, settings.llm
-    embedders = (tool.embedder for tool in tools if isinstance(tool, RagTool))
-    embed = next((one.embed_if_running for one in embedders if isinstance(one, Embedder)), None)
     top_k = {"top_k": model.top_k} if model.top_k is not None else {}
     return Profile(
         backend,
         settings.deployment_name,
         settings.system_prompt or SYSTEM_PROMPT,
         tools=tools,
-        tool_search=ToolSearch(settings.tool_search.share, embed),
+        tool_share=settings.tool_search.share,
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
         options=ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=top_k),
         offloader=Offloader(files, limits.offload_chars),

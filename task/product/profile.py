@@ -35,7 +35,6 @@ from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
 from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.find_tools import ToolSearch
 from task.tools.mcp.hub import MCPHub
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.results import MCPFailure
@@ -61,9 +60,8 @@ async def no_tools(_: Caller) -> list[BaseTool]:
 class Services:
     """Connections, caches and the store of one process; `task.product.opened` makes them.
 
-    `endpoint` is the address of DIAL Core, `core_key` the agent's own key there, or empty. `memory` is None
-    where the operator allows none. `closes` end what was opened
-    besides these, in their order.
+    `endpoint` is the address of DIAL Core, `core_key` the agent's own key there, or empty. `memory` is None where the
+    operator allows none. `closes` end what was opened besides these, in their order.
     """
 
     endpoint: str
@@ -117,9 +115,9 @@ class Profile:
     is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
     of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
     door's, `skills` what the model may read for a kind of task, `skill_urls` addresses of further ones in DIAL.
-    `tool_search` says which tools of servers are sent, and finds the others; `agents` is None where the agent has no
-    sub-agents. `project` reads what the project that is worked on says to agents. The tools of the MCP server that is
-    `withheld` are not offered.
+    Tools of servers that take more than `tool_share` of the model's window are found, not sent; `agents` is None where
+    the agent has no sub-agents. `project` reads what the project that is worked on says to agents. The tools of the MCP
+    server that is `withheld` are not offered.
     """
 
     backend: Backend
@@ -148,7 +146,7 @@ class Profile:
     application: str = ""
     builtin: str | None = None
     starters: tuple[tuple[str, str], ...] = ()
-    tool_search: ToolSearch = field(default_factory=ToolSearch)
+    tool_share: float = 0.05
     skills: tuple[Skill, ...] = ()
     skill_urls: tuple[str, ...] = ()
     agents: SubAgents | None = None

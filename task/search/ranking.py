@@ -114,7 +114,8 @@ def ranked(
     options, meaning = options or SearchOptions(), np.concatenate(cosines)
     rarity = rarities([index.lexical for index in indexes], query)
     words = np.concatenate([index.lexical.scores(rarity) for index in indexes])
-    scores = mixed(meaning, words, options.lexical_weight)
+    weight = options.lexical_weight
+    scores = (1 - weight) * _standardised(meaning) + weight * _standardised(words)
     starts = np.cumsum([0, *(len(index.chunks) for index in indexes)])
     best = [int(at) for at in np.argsort(-scores, kind="stable")[: options.candidates]]
     owners = [int(number) for number in np.searchsorted(starts, best, side="right") - 1]
@@ -135,13 +136,7 @@ def ranked(
 def by_words(texts: Sequence[str], query: str) -> NDArray[np.float32]:
     """How well each of the texts fits the words of the query, by BM25: no model is needed."""
     index = Lexical(texts)
-    counts = {term: index.count(term) for term in terms(query)}
-    return index.scores({term: _rarity(len(texts), count) for term, count in counts.items() if count})
-
-
-def mixed(meaning: NDArray[np.floating], words: NDArray[np.floating], weight: float) -> NDArray[np.floating]:
-    """Cosines and scores by words, which have `weight`, in one."""
-    return (1 - weight) * _standardised(meaning) + weight * _standardised(words)
+    return index.scores(rarities([index], query))
 
 
 def _standardised(scores: NDArray[np.floating]) -> NDArray[np.floating]:

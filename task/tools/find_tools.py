@@ -1,27 +1,16 @@
 """Many tools: those that are sent with every request, and those that `find_tools` finds by what they do."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-from cachetools import LRUCache
 
 from task.conversation.messages import Message
 from task.llm.window import schema_tokens
-from task.search.ranking import Lexical, mixed, rarities, tokens
+from task.search.ranking import Lexical, rarities, tokens
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Rows = NDArray[np.float32]
 
 FIND_TOOLS = "find_tools"
 FEW_TOKENS = 1_000  # so many are sent with any window: to find them would cost more steps than it saves tokens
@@ -29,15 +18,14 @@ UNKNOWN_WINDOW = 128_000
 FOUND, MOST_FOUND = 5, 50  # of one search, and of a conversation, whose window they would fill
 MOST_LISTED, LONGEST_NAME, NEAREST, NEAR = 50, 64, 5, 0.5  # names of tools, for a call of one that does not exist
 QUERY_CHARS, DESCRIPTION_CHARS, MOST_SERVERS = 300, 400, 100
-AT_ONCE, KEPT_INDEXES, KEPT_ROWS = 100, 16, 5_000  # tools that a search embeds, lists and vectors that are kept
-LEXICAL_WEIGHT = 0.35
+KEPT_INDEXES = 16
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DESCRIPTION = (
     "Find further tools by what they do; they belong to: {servers}. The best {found} are added to your list of tools, "
     "where you read what they do and how to call them. Search before you say that something cannot be done, and again "
     "in other words if nothing fits."
 )
-_QUERY = "What the tool does, in a few words, with the name of its service: create an issue in github"
+_QUERY = "What the tool does, in a few words of the tools' language, with the service: create an issue in github"
 _RESULT = "These are in your list of tools now:\n{names}\nCall the one that fits, or search again in other words."
 _NAME = re.compile(r"^- ([a-zA-Z0-9_-]{1,64})$", re.MULTILINE)
 _NOTHING = "No tool has any of these words. Use other words, or the name of a service: {servers}."
@@ -61,49 +49,24 @@ _GROUPS = {
 }
 
 
-class ToolSearch:
-    """Which tools of servers are sent, and how the others are found; one for the process.
+async def within_share(
+    tools: Sequence[BaseTool],
+    share: float,
+    window: Callable[[], Awaitable[int | None]] | None,
+    keep: str | None = None,
+) -> list[BaseTool]:
+    """The tools, and `find_tools` among them where those of servers take more than their share of the model's window.
 
-    Those of servers may take `share` of the model's window. They are found by words, and by meaning too where `embed`
-    gives rows for texts; None while it has none.
+    `window` gives the tokens of a request, None where they are not known. The tool called `keep` is always sent.
     """
-
-    def __init__(
-        self, share: float = 0.05, embed: Callable[[Sequence[str]], Awaitable[Rows | None]] | None = None
-    ) -> None:
-        self._share, self._embed = share, embed
-        self._rows: LRUCache[str, Rows] = LRUCache(KEPT_ROWS)
-
-    async def within_share(
-        self, tools: Sequence[BaseTool], window: Callable[[], Awaitable[int | None]] | None, keep: str | None = None
-    ) -> list[BaseTool]:
-        """The tools, and `find_tools` among them where those of servers take more than their share.
-
-        `window` gives the tokens of a request, None where they are not known. The tool called `keep` is always sent.
-        """
-        others = [tool for tool in tools if tool.offered_by and tool.name != keep]
-        tokens = schema_tokens([tool.briefed_schema for tool in others])
-        if tokens <= FEW_TOKENS or any(tool.name == FIND_TOOLS for tool in tools):
-            return [*tools]
-        room = ((window and await window()) or UNKNOWN_WINDOW) * self._share
-        if tokens <= room:
-            return [*tools]
-        finder = FindTools(others, self)
-        return [*(tool for tool in tools if tool.name not in finder.names), finder, *others]
-
-    async def cosines(self, tools: Sequence[BaseTool], query: str) -> Rows | None:
-        """One for each tool; None while not all of them have been embedded, some with each search."""
-        texts = [*map(_meaning, tools)]
-        if self._embed is None or len(texts) > KEPT_ROWS:
-            return None
-        missing = [text for text in texts if text not in self._rows][:AT_ONCE]
-        if (found := await self._embed([query[:QUERY_CHARS], *missing])) is None:
-            return None
-        import numpy as np
-
-        self._rows.update(zip(missing, found[1:], strict=True))
-        rows = [row for text in texts if (row := self._rows.get(text)) is not None]
-        return np.stack(rows) @ found[0] if len(rows) == len(texts) else None
+    others = [tool for tool in tools if tool.offered_by and tool.name != keep]
+    tokens = schema_tokens([tool.briefed_schema for tool in others])
+    if tokens <= FEW_TOKENS or any(tool.name == FIND_TOOLS for tool in tools):
+        return [*tools]
+    if tokens <= ((window and await window()) or UNKNOWN_WINDOW) * share:
+        return [*tools]
+    finder = FindTools(others)
+    return [*(tool for tool in tools if tool.name not in finder.names), finder, *others]
 
 
 class FindTools(BaseTool):
@@ -113,9 +76,9 @@ class FindTools(BaseTool):
     it does without a search.
     """
 
-    def __init__(self, tools: Sequence[BaseTool], search: ToolSearch) -> None:
+    def __init__(self, tools: Sequence[BaseTool]) -> None:
         self.names = frozenset(tool.name for tool in tools)
-        self._tools, self._search = tools, search
+        self._tools = tools
         self._servers = ", ".join([*dict.fromkeys(tool.offered_by for tool in tools)][:MOST_SERVERS])
         self.spec = ToolSpec(
             FIND_TOOLS,
@@ -132,20 +95,17 @@ class FindTools(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         query = (tool_call_params.arguments or self.parse(tool_call_params.tool_call))["query"]
-        cosines = await self._search.cosines(self._tools, query)
-        found = await asyncio.to_thread(best, self._tools, query, cosines)  # the first time an index is made
+        found = await asyncio.to_thread(best, self._tools, query)  # the first time an index is made
         names = "\n".join(f"- {tool.name}" for tool in found)
         return _RESULT.format(names=names) if found else _NOTHING.format(servers=self._servers)
 
 
-def best(tools: Sequence[BaseTool], query: str, cosines: Rows | None = None) -> list[BaseTool]:
-    """The tools that fit the query, best first; of those that fit equally the first."""
+def best(tools: Sequence[BaseTool], query: str) -> list[BaseTool]:
+    """The tools that have words of the query, best first; of those that fit equally the first."""
     index = _index(tuple(map(_words, tools)))
-    scores = words = index.scores(rarities([index], _with_alike(query[:QUERY_CHARS])))
-    if cosines is not None:
-        scores = mixed(cosines, words, LEXICAL_WEIGHT)
+    scores = index.scores(rarities([index], _with_alike(query[:QUERY_CHARS])))
     order = sorted(range(len(tools)), key=lambda place: -scores[place])[:FOUND]
-    return [tools[place] for place in order if cosines is not None or words[place] > 0]
+    return [tools[place] for place in order if scores[place] > 0]
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
@@ -162,16 +122,9 @@ def _index(texts: tuple[str, ...]) -> Lexical:
 
 
 def _words(tool: BaseTool) -> str:
-    return f"{_meaning(tool)} {_apart(' '.join(tool.parameters.get('properties', ())))}"
-
-
-def _meaning(tool: BaseTool) -> str:
     # A description that goes on and on would fit everything.
-    return f"{_apart(tool.name)} ({tool.offered_by}): {tool.description[:DESCRIPTION_CHARS]}"
-
-
-def _apart(names: str) -> str:
-    return _CAMEL.sub(" ", names).replace("_", " ")
+    names = f"{tool.name} {tool.offered_by} {' '.join(tool.parameters.get('properties', ()))}"
+    return f"{_CAMEL.sub(' ', names).replace('_', ' ')} {tool.description[:DESCRIPTION_CHARS]}"
 
 
 def _with_alike(text: str) -> str:

@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.embedding.client import Embedder
 from task.llm.scripted import ScriptedModel, says, wants
 from task.llm.window import schema_tokens
 from task.loop import LoopObserver, RunOutcome, ToolLoop
@@ -17,7 +15,16 @@ from task.product import Backend, opened
 from task.product.profile import SubAgents
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.find_tools import FEW_TOKENS, FIND_TOOLS, FOUND, MOST_FOUND, UNKNOWN_WINDOW, FindTools, ToolSearch, best
+from task.tools.find_tools import (
+    FEW_TOKENS,
+    FIND_TOOLS,
+    FOUND,
+    MOST_FOUND,
+    UNKNOWN_WINDOW,
+    FindTools,
+    best,
+    within_share,
+)
 from task.tools.mcp.mcp_tool_model import model_name
 from task.tools.toolbox import Toolbox
 from task.turn import TurnRequest, take_turn
@@ -46,7 +53,7 @@ async def limited(offered: Sequence[BaseTool], share: float = 0.05, tokens: int 
     async def window() -> int | None:
         return tokens
 
-    return await ToolSearch(share).within_share(offered, window)
+    return await within_share(offered, share, window)
 
 
 async def answered(model: ScriptedModel, offered: Sequence[BaseTool], messages: list[Message]) -> RunOutcome:
@@ -63,7 +70,7 @@ def sent(model: ScriptedModel) -> list[list[str]]:
 @pytest.mark.parametrize(("count", "least"), [(20, 1.0), (100, 0.95), (500, 0.95)])
 async def test_the_right_tool_is_among_the_first_five_for_a_fraction_of_the_tokens(count: int, least: float) -> None:
     offered = tools(count)
-    finder = FindTools(offered, ToolSearch())
+    finder = FindTools(offered)
     assert share_found(offered) >= least
     whole = schema_tokens([tool.schema for tool in offered])
     found = schema_tokens([finder.schema, *(tool.schema for tool in best(offered, requests()[0][0]))])
@@ -104,7 +111,7 @@ async def test_a_function_called_like_the_search_and_the_tool_of_a_tool_choice_a
     async def unknown() -> None:
         return None
 
-    given = await ToolSearch().within_share([OWN, *tools()], unknown, keep="create_issue")
+    given = await within_share([OWN, *tools()], 0.05, unknown, keep="create_issue")
     names = [schema["function"]["name"] for schema in Toolbox(given).schemas()]
     assert names == ["calculator", "create_issue", FIND_TOOLS]
 
@@ -140,22 +147,6 @@ async def test_a_tool_that_is_not_sent_runs_where_it_is_named_and_is_sent_from_t
     assert "'channel_id' is a required property" in wrong
     assert '"timestamp"' in wrong  # the schema, for the model to call it again
     assert sent(model)[-1] == ["calculator", FIND_TOOLS, "slack_pin_message"]
-
-
-async def test_meaning_helps_where_the_embedding_process_runs_anyway(embedding_dir: Path, short_path: Path) -> None:
-    offered, cold = tools(150), Embedder(short_path)
-    search, without = (
-        ToolSearch(embed=Embedder(embedding_dir).embed_if_running),
-        ToolSearch(embed=cold.embed_if_running),
-    )
-    assert await search.cosines(offered, "the first search reads as many tools as it may") is None
-    names, words, both = {tool.name for tool in offered}, 0, 0
-    for text, right in requests("held_out.tsv"):
-        if right & names:
-            words += any(tool.name in right for tool in best(offered, text))
-            both += any(tool.name in right for tool in best(offered, text, await search.cosines(offered, text)))
-    assert both > words
-    assert (await without.cosines(offered, "again"), cold.pid) == (None, None)
 
 
 @pytest.mark.fault("tools: a forged conversation that names tools as found")

@@ -187,12 +187,12 @@ class RagTool(BaseTool):
             timeout=self._options.seconds,
         )
         self._model = model or self._own_model
-        self.embedder: Embeddings = embedder or Embedder(default_folder())
+        self._embedder: Embeddings = embedder or Embedder(default_folder())
         self._readings = readings or Readings(DialFiles(endpoint))
         self._starting: asyncio.Future[Any] | None = None
         self._vectors = vectors or MemoryVectors(self._readings)
         self._shelf = Shelf(
-            self._readings, self.embedder, document_cache, vectors=self._vectors, max_chunks=self._options.max_chunks
+            self._readings, self._embedder, document_cache, vectors=self._vectors, max_chunks=self._options.max_chunks
         )
 
     def prepare(self, attached: Sequence[Attachment]) -> None:
@@ -206,16 +206,16 @@ class RagTool(BaseTool):
 
                 build_index(chunk_document("", [Block("text")]), np.ones((1, 1), dtype=np.float32))
 
-            self._starting = asyncio.gather(self.embedder.start(), asyncio.to_thread(load_libraries))
+            self._starting = asyncio.gather(self._embedder.start(), asyncio.to_thread(load_libraries))
 
     async def state(self) -> State:
         """Whether documents can be searched already."""
-        return await asyncio.to_thread(self.embedder.state)
+        return await asyncio.to_thread(self._embedder.state)
 
     async def close(self) -> None:
         if self._starting is not None:
             await asyncio.wait({self._starting})
-        await close_all(self._readings.close, self.embedder.close, self._vectors.close)
+        await close_all(self._readings.close, self._embedder.close, self._vectors.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         params = tool_call_params
@@ -283,7 +283,7 @@ class RagTool(BaseTool):
             return whole(documents)
         report.indexing(opened)
         indexes = await together(self._shelf.indexed(item, report.progress(item), caller) for item in opened)
-        [vector] = await self.embedder.embed([question], caller=caller)
+        [vector] = await self._embedder.embed([question], caller=caller)
         cosines = await together(
             self._shelf.similarities(item, index, vector, report.progress(item), caller)
             for item, index in zip(opened, indexes, strict=True)
