@@ -18,7 +18,7 @@ from task.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
-Source = Literal["picked", "workspace", "dial", "mcp", "operator"]  # of two skills of one name, the earlier source's
+Source = Literal["picked", "workspace", "dial", "operator"]  # of two skills of one name, the earlier source's
 
 READ_SKILL = "read_skill"
 INSTRUCTIONS = "SKILL.md"

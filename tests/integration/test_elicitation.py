@@ -131,6 +131,22 @@ async def test_a_call_that_the_user_has_changed_never_goes_on_as_the_model_wrote
     assert [call["arguments"] for call in calls] == [{"flight": "X2"}] * len(calls)
 
 
+@pytest.mark.fault("mcp: a question whose tool is another server's when it is answered")
+async def test_an_answer_goes_to_no_other_server_than_the_one_that_asked(tmp_path: Path) -> None:
+    asks = booking(form(("seats",), seats=SEATS), reads=True)
+    async with asks as (url, calls), booking(reads=True) as (other, others):
+        async with http_api(BOOK, tmp_path=tmp_path, mcp_servers=servers(url)) as api:
+            run = (await api.post("/runs", {"messages": [said("Book")]})).json
+            await api.events(run["run_id"])
+        async with http_api(says("Done."), tmp_path=tmp_path, mcp_servers=servers(other)) as api:
+            asked = await waiting(api)
+            given = {**asked["arguments"], "answer": {"seats": 2}}
+            answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "approve", "arguments": given})
+            await api.events(answered.json["resumed"]["run_id"])
+    assert (len(calls), others) == (1, [])
+    assert "it was changed while the user was asked" in result_in(api.upstream.requests[-1])
+
+
 async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_user_only(tmp_path: Path) -> None:
     async with booking(page("https://pay.example/7"), reads=True) as (url, calls):
         script = (BOOK, says("Then not."), BOOK, says("Paid."))

@@ -177,14 +177,15 @@ async def test_what_is_not_listed_is_not_asked_of_the_server() -> None:
         assert [item.uri for item in await hub.resources(CALLER) if item.template] == templates[3:]
         for uri in (
             "file:///etc/passwd", "http://169.254.169.254/latest", "docs://169.254.169.254/x", "docs://page/a",
-            "docs://all/../../etc", "docs://all/%2e%2e/etc", "docs://all/a b",
+            "docs://all/../../etc", "docs://all/%2e%2e/etc", "docs://all/a b", "docs://all/%0a", "docs://all/%5c..",
             "docs://all/" + "x" * 5_000,
         ):  # fmt: skip
             assert "does not list this resource" in (await read(hub, uri=uri)).text()
             with pytest.raises(NotFound):
                 await hub.resource(CALLER, "library", uri)
-        assert (await read(hub, uri="docs://all/a/b")).text() == "read"
-    assert asked == ["docs://all/a/b"]
+        for uri in ("docs://all/a/b", "docs://all/a%20b"):
+            assert (await read(hub, uri=uri)).text() == "read"
+    assert asked == ["docs://all/a/b", "docs://all/a%20b"]
 
 
 async def test_only_known_servers_are_asked_and_what_is_no_short_text_needs_a_place() -> None:
@@ -205,7 +206,7 @@ async def test_only_known_servers_are_asked_and_what_is_no_short_text_needs_a_pl
 
 
 @pytest.mark.fault("mcp: a server of the older protocol that asks the user while its call runs")
-async def test_changed_lists_are_read_again_progress_is_shown_and_questions_are_declined(tmp_path: Path) -> None:
+async def test_changed_lists_are_read_again_progress_is_shown_and_questions_are_refused(tmp_path: Path) -> None:
     with mcp_peer(tmp_path, legacy=True) as peer:
         hub, choice = MCPHub([ServerSpec("peer", peer.url)], fresh_seconds=3_600), RecordingChoice()
         tools = {tool.name: tool for tool in (await hub.discover(CALLER)).tools}
@@ -221,4 +222,4 @@ async def test_changed_lists_are_read_again_progress_is_shown_and_questions_are_
     assert "grown" not in tools
     assert "1/2 half way\n" in choice.stages[1].content
     assert isinstance(declined, Message)
-    assert declined.text() == f"action: decline\n\n{OLDER}"
+    assert OLDER in declined.text()

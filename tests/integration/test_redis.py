@@ -231,6 +231,9 @@ async def test_an_agent_that_starts_finds_the_listing_of_another_until_it_is_old
         assert keys == (["key-of-ann", "key-of-bob"] if forward_key else [None])
         offered.append("two")
         assert await names(elsewhere, "ann") == ["one", "two"]  # asked for with another token
+        renamed = MCPHub([ServerSpec("named", url, forward_key=forward_key)], redis=stores[0])
+        stack.push_async_callback(renamed.close)
+        assert await names(renamed, "ann") == ["one", "two"]  # what is listed has the server's name
         async with Redis.from_url(redis.url) as client:
             for key in await client.keys(f"{SHARED}mcp:*"):
                 assert 0 < await client.ttl(key) <= 60

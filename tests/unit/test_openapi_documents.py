@@ -124,6 +124,7 @@ def test_a_secret_goes_to_hosts_that_the_settings_name_only() -> None:
     assert "would get the secret" in read(elsewhere, secret="s3cret")[1]["it"]
     assert read(elsewhere, secret="s3cret", hosts=["elsewhere.example:443"])[1] == {}
     assert read(elsewhere)[1] == {}
+    assert "would get the secret" in read(at("http://library.example:443/v1"), secret="s3cret")[1]["it"]  # in the clear
     assert read(document(), secret="s3cret")[1] == {}
     inside = at("http://10.0.0.7:9000/v1")
     assert read(inside, hosts=["10.0.0.7:9000"])[1] == {}

@@ -167,9 +167,9 @@ def test_an_archive_gives_only_files_within_the_bounds() -> None:
 
 @pytest.mark.fault("skill: two of one name, of one source and of several")
 def test_of_two_skills_of_one_name_that_of_the_nearest_source_is_the_one(tmp_path: Path) -> None:
-    sources: list[Source] = ["operator", "mcp", "dial", "workspace", "picked"]
+    sources: list[Source] = ["operator", "dial", "workspace", "picked"]
     skills = [made(described(f"From {source}."), "one", source) for source in sources]
-    for number in range(1, 6):
+    for number in range(1, 5):
         assert [skill.source for skill in catalogue(skills[:number])] == [sources[number - 1]]
     roots = [folder_of(tmp_path / name, one=described(name)) for name in ("first", "second")]
     assert [skill.description for skill in operator_skills(roots)] == ["first"]
@@ -269,5 +269,5 @@ async def test_a_skill_of_a_workspace_stays_what_the_user_has_agreed_to(tmp_path
     (root / "a" / "SKILL.md").write_text(described("Evil."))
     assert b"Evil" not in await skill.read("SKILL.md")
     with pytest.raises(ToolError):
-        await Skill(name="a", description="", source="mcp").read("SKILL.md")
+        await Skill(name="a", description="", source="dial").read("SKILL.md")
     assert Message(Role.TOOL, memo=skill.model_dump_json()).memo.count("Body") == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -64,11 +63,6 @@ def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]
     answer = {name: shape.get("default") for name, shape in fields.items()}
     shown = {"fields": fields, "needed": schema.get("required", []), "answer": answer}
     return {**question, "schema": {**schema, "additionalProperties": False}, "shown": shown}
-
-
-def asked_with(arguments: Mapping[str, Any] | None) -> str:
-    """What tells these arguments of a call from those that a user has changed since."""
-    return sha256(json.dumps(arguments or {}, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def put(call: ToolCall, server: str, question: Mapping[str, Any], problem: str = "") -> Paused:

@@ -322,7 +322,14 @@ class Server:
         spec, seconds, catalogue.changes = self.spec, self._hub.fresh_seconds, self.client.changes
         redis = self._hub.redis if spec.program is None and spec.client is None else None
         # What was listed with a user's own key is found with the key of the same user only.
-        settings = [spec.url, spec.token, sorted(spec.headers.items()), sorted(spec.tools or ()) or spec.tools]
+        settings = [
+            spec.name,
+            spec.called,
+            spec.url,
+            spec.token,
+            sorted(spec.headers.items()),
+            sorted(spec.tools or ()) or spec.tools,
+        ]
         whose = ["offer", json.dumps(list(map(str, settings))), identity.own, identity.partition]
         key = sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
         if redis is not None and not suspected and (stored := await redis.listing(key, seconds)) is not None:

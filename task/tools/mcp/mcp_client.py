@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -54,9 +53,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]  # done,
 TOOL_SECONDS = 300.0
 MOST_KNOWN = 1_000
 PARALLEL = 16
-OLDER = (
-    "[The server asked the user for something, which was declined: a call of its older protocol cannot wait for it.]"
-)
+OLDER = "users cannot be asked in the middle of a call of this older protocol, which cannot wait for them"
 MAX_ROUNDS, PAUSE_SECONDS = 10, 0.25  # of a call that the server does not answer at once
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
@@ -92,7 +89,6 @@ class MCPClient:
         self.running = 0  # calls
         self.tools_only = False  # are listed
         self.left_out: Mapping[str, str] = {}  # tools that it describes and does not offer, and why
-        self.declined = 0  # questions to users of whichever call
         self.changes = 0  # how often the server said that one of its lists has changed
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
@@ -178,7 +174,7 @@ class MCPClient:
                 await client.list_tools()  # cached; it tells the SDK which arguments are sent as headers
             client.session.validate_tool_result = _unchecked
             sent, reported = cast("Any", {**(meta or {}), **trace_headers()}), cast("Any", on_progress)
-            session, declined, given = cast("Any", client.session), self.declined, dict[str, Any]()
+            session, given = cast("Any", client.session), dict[str, Any]()
             if answer is not None:
                 question, said = answer
                 given = {"input_responses": {question["key"]: said}, "request_state": question["state"]}
@@ -188,8 +184,7 @@ class MCPClient:
                 options = {"meta": sent, "allow_input_required": True, **given}
                 result = await session.call_tool(name, arguments, seconds, reported, **options)
                 if result.result_type != "input_required":
-                    found = result_of(result)
-                    return found if declined == self.declined else replace(found, text=f"{found.text}\n\n{OLDER}")
+                    return result_of(result)
                 if result.input_requests:
                     try:
                         asked = question_of(result, answer[0]["round"] + 1 if answer is not None else 1)
@@ -321,9 +316,8 @@ class MCPClient:
         async def noted(message: object) -> None:
             self.changes += str(getattr(message, "method", "")).endswith("/list_changed")
 
-        async def decline(context: object, params: object) -> wire.ElicitResult:
-            self.declined += 1
-            return wire.ElicitResult(action="decline")
+        async def refuse(context: object, params: object) -> wire.ErrorData:
+            return wire.ErrorData(code=wire.METHOD_NOT_FOUND, message=OLDER)
 
         return Client(
             _bounded(transport),
@@ -331,7 +325,7 @@ class MCPClient:
             cache=cache,
             prior_discover=known,
             message_handler=noted,
-            elicitation_callback=decline,
+            elicitation_callback=refuse,
         )
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from task.conversation.inner import transcript
@@ -17,7 +18,7 @@ from task.output.sinks import StageSink
 from task.permissions.icerc import words
 from task.tools.base import BaseTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
-from task.tools.mcp.elicitation import answer_to, asked_with, put
+from task.tools.mcp.elicitation import answer_to, put
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFailure, MCPFile, MCPResult
@@ -88,16 +89,16 @@ class MCPTool(BaseTool):
         caller = tool_call_params.caller
         to = calling(caller, self._called) if caller is not None and self._called else caller
         identity = await self._identify(to)
-        answer, made = None, asked_with(tool_call_params.arguments)
+        about = self.client.url, self.mcp_tool_model.name, tool_call_params.arguments
+        answer, made = None, sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
         if before := transcript(tool_call_params.earlier, tool_call_params.tool_call.id):
             asked = before[-1]
             if not asked.tool_calls:  # it was answered, and the process died
                 raise ToolError("It was interrupted and may have been done: look before you call it again.")
             question = json.loads(asked.memo)
-            if question["made"] != made:  # the user has changed them, and the conversation has them as they were
-                raise ToolError(
-                    "It was not completed: its arguments were changed. Call it with those that it is to have."
-                )
+            # The user has changed the arguments, or a tool of another server has got this name.
+            if question["made"] != made:
+                raise ToolError("It was not completed: it was changed while the user was asked. Call it again.")
             try:
                 said = tool_call_params.known_caller.said.get(asked.tool_calls[0].id)
                 answer = question, answer_to(question, said)

@@ -43,7 +43,7 @@ class MCPResource:
         """Whether the URI is this resource, or is built from this template: its scheme, its host, no folder above."""
         fixed, open_, _ = self.uri.partition("{") if self.template else (self.uri, "", "")
         read = unquote(uri)
-        clean = not _UNFIT.search(read) and ".." not in re.split(r"[/?#]", read)
+        clean = not _UNFIT.search(uri + read.replace(" ", "")) and ".." not in re.split(r"[/?#]", read)
         return uri == fixed or bool(open_ and clean and uri.startswith(fixed) and _host(uri) == _host(self.uri))
 
 

@@ -55,8 +55,9 @@ class ApiSpec:
 
     def names(self, url: URL) -> bool:
         """Whether the settings name the host of the address: it may be an internal one, and may get the secret."""
-        own, place = URL(self.document if self.document.startswith("http") else ""), f"{url.host}:{url.port}"
-        return place == f"{own.host}:{own.port}" or not {url.host, place}.isdisjoint(self.hosts)
+        if self.document.startswith("http") and url.origin() == URL(self.document).origin():
+            return True
+        return not {url.host, f"{url.host}:{url.port}"}.isdisjoint(self.hosts)
 
 
 @dataclass(frozen=True, slots=True)
