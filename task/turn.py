@@ -181,7 +181,7 @@ async def _tools(
         request = replace(request, caller=replace(request.caller, skills=skills))
         gate = replace(gate, refusal=not_allowed)
         own = [*own, *skill_tools(services, profile, skills, own)]
-    taken = {*named(own), FIND_TOOLS}
+    taken = {*named(own), FIND_TOOLS, DELEGATE}
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))

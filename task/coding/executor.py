@@ -96,6 +96,7 @@ class Coder(LoopObserver):
             progress.messages[base:] = outcome.added
             for model, used in outcome.tool_usage.items():
                 progress.usage[model] += used
+                progress.spent.tokens += sum(used.counts[:2])
             if outcome.status != "suspended":
                 return outcome
             answers = await self.ask(outcome.pending)

@@ -227,8 +227,12 @@ def narrowed(profile: Profile, application: str, given: ApplicationProperties, b
     instructions = f"{_INSTRUCTIONS}\n\n{given.instructions}" if given.instructions.strip() else ""
     context = "\n- ".join((_CONTEXT, *dict.fromkeys(given.context))) if given.context else ""
     names = dict.fromkeys(name for name in (*profile.names, *given.tools) if name and fits(bounds.tools, name))
+    agents = profile.agents
+    if agents is not None:
+        agents = replace(agents, models=tuple(model for model in agents.models if fits(bounds.models, model)))
     return replace(
         profile,
+        agents=agents,
         model=given.model or profile.model,
         prompt="\n\n".join(filter(None, (profile.prompt, context, instructions))),
         workspace_tools=no_tools,  # another user's instructions have no business in a folder of this machine

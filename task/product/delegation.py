@@ -24,7 +24,7 @@ from task.permissions.names import own_name
 from task.permissions.taint import ContextView, InnerView, Origin
 from task.product.profile import Profile
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
-from task.tools.find_tools import MOST_LISTED
+from task.tools.find_tools import MOST_LISTED, FindTools
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import TOO_LONG_TO_ASK, Paused, Toolbox, named
 
@@ -99,7 +99,7 @@ class DelegateTool(BaseTool):
         share = Limits(steps, limits.tool_seconds, seconds, tokens)
         profile = replace(self.profile, model=arguments.get("model", self.profile.model), limits=share)
         outcome, messages, suspicion = await self._run(profile, arguments, params)
-        self.steps -= sum(bool(item.tool_calls) for item in outcome.added)
+        self.steps -= max(sum(bool(item.tool_calls) for item in outcome.added), 1)
         if outcome.status == "suspended":
             kept = interim(call, _kept(outcome.added, KEPT_CHARS // together))
             waiting = (replace(item, call=inner(call, item.call)) for item in outcome.pending)
@@ -124,6 +124,8 @@ class DelegateTool(BaseTool):
         if caller.conversation_id:  # so that what servers keep for it, such as variables, is its own
             caller = replace(caller, conversation_id=f"{caller.conversation_id}{INNER}{call.id}")
         tools, wanted = self.tools, {*arguments.get("tools", ()), *map(own_name, arguments.get("tools", ()))}
+        for finder in (tool for tool in tools if isinstance(tool, FindTools) and tool.name in wanted):
+            wanted |= finder.names
         if wanted and not (tools := [tool for tool in self.tools if tool.name in wanted]):
             raise ToolError(f"none of these tools is here; there are {', '.join([*named(self.tools)][:MOST_LISTED])}")
         # The agent's own prompt, with its date, personas and context.

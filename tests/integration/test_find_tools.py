@@ -55,6 +55,33 @@ async def test_a_found_tool_is_asked_about_like_any_other_and_stays_for_the_conv
     assert "jira_add_comment" in second[len(first) :]
 
 
+@pytest.mark.fault("tools: a server's tool that is called like the one that delegates, or the one that finds tools")
+async def test_a_servers_tool_takes_no_name_of_a_tool_of_ours(tmp_path: Path) -> None:
+    listed = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("delegate", "find_tools")]}
+    async with raw_server({"tools/list": listed}) as url:
+        known = [{"name": "rogue", "url": url}]
+        async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=known, agents={"enabled": True}) as p:
+            await p.reader.ask("Hi")
+    [request] = p.upstream.requests
+    assert {"delegate", "rogue_delegate", "rogue_find_tools"} <= set(request.tools)
+    assert "find_tools" not in request.tools
+
+
+async def test_a_sub_agent_that_is_given_the_search_has_what_it_finds(tmp_path: Path) -> None:
+    turns = [
+        wants("delegate", task="Comment on A-1.", tools=["find_tools"]),
+        wants("find_tools", query="comment on a Jira issue"),
+        says("There is one."),
+        says("Yes."),
+    ]
+    async with raw_server({"tools/list": listing("jira")}) as jira:
+        settings: dict[str, Any] = {"mcp_servers": [{"name": "jira", "url": jira}], "agents": {"enabled": True}}
+        async with product(*turns, tmp_path=tmp_path, tool_search={"share": 0.0}, **settings) as p:
+            await p.reader.ask("Comment on A-1")
+    assert p.upstream.requests[1].tools == ["find_tools"]
+    assert "jira_add_comment" in p.upstream.requests[2].tools
+
+
 @pytest.mark.parametrize("allowed", [None, ["calculator", "jira_add_comment"]])
 async def test_callers_functions_and_the_tool_that_they_choose_are_always_sent(
     tmp_path: Path, allowed: list[str] | None

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from task.coding.executor import Coder
+from task.coding.state import Progress
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.errors import ProviderError
 from task.llm.base import ToolSchema, Usage
@@ -16,13 +18,15 @@ from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import Policy, Rule
 from task.permissions.taint import ContextView, InnerView, Origin
+from task.product import Backend, opened
 from task.product.delegation import PROMPT
 from task.product.profile import SubAgents
 from task.tools.base import BaseTool, object_schema, text
 from task.tools.declare import tool
 from task.tools.models import ToolCallParams
-from tests.support.in_process import Chat, agents
-from tests.support.tools import MadeTool
+from tests.support.choices import CALLER
+from tests.support.in_process import SETTINGS, Chat, agents
+from tests.support.tools import MadeTool, answering
 
 DEFAULT = SubAgents()
 
@@ -259,6 +263,29 @@ async def test_steps_beyond_those_of_all_sub_agents_are_refused() -> None:
     )
     assert results(it)[:3] == ["x\n\n[The sub-agent stopped at the limit of 1 steps.]"] * 3
     assert results(it)[3] == refused
+
+
+@pytest.mark.fault("sub-agents: a model that starts one after the other, each of which answers at once")
+async def test_a_sub_agent_that_calls_no_tool_takes_a_step_too() -> None:
+    said = [says("x")]
+    office = Office([delegated("a", "b"), delegated("c"), says("End.")], {"a": said, "b": said, "c": said})
+    async with chat(office, SubAgents(steps=2)) as it:
+        await it.say("Go")
+    assert results(it)[:2] == ["x", "x"]
+    assert "have 0 steps left" in results(it)[2]
+
+
+async def test_tokens_of_sub_agents_count_for_the_limit_of_a_coding_task() -> None:
+    script = [Reply((*reply.events, Usage(100, 10))) for reply in (delegated("Think."), says("7"), says("Done."))]
+    model, progress = ScriptedModel(*script), Progress([user("Go")])
+    services, profile = opened(SETTINGS, tools=[answering("look", "7")])
+    try:
+        profile = replace(profile, backend=Backend(lambda *_: model, listed=False), agents=DEFAULT)
+        async with asyncio.timeout(20):
+            outcome = await Coder(services, profile, CALLER, progress, lambda _: None).run()
+    finally:
+        await services.close()
+    assert (outcome.status, progress.spent.tokens) == ("finished", 330)
 
 
 async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> None:
