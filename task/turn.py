@@ -96,8 +96,12 @@ async def take_turn(
                 seen = await _with_pictures(services, profile, request)
             seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned, request.note)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
-            # The instructions of an application are text from outside.
-            messages = [replace(system(prompt), unsourced=bool(profile.application) or context.foreign), *seen]
+            # The instructions of an application are text from outside, and what skills of others are for, which stands
+            # in a tool's description.
+            skills = request.caller.skills
+            outside = bool(profile.application) or context.foreign
+            outside = outside or (bool(skills) and any(skill.source != "operator" for skill in skills))
+            messages = [replace(system(prompt), unsourced=outside), *seen]
             base = len(messages)
             view = ContextView(messages, {tool.name: tool.origin for tool in tools})
             await view.prepare()
@@ -178,9 +182,10 @@ async def _tools(
     skilled = request.skills or profile.skills or profile.skill_urls
     if skilled or any(item.name == READ_SKILL for item in request.messages):
         skills = await skills_of(services, profile, request.caller, request.skills, request.messages)
-        request = replace(request, caller=replace(request.caller, skills=skills))
-        gate = replace(gate, refusal=not_allowed)
-        own = [*own, *skill_tools(services, profile, skills, own)]
+        gate = replace(gate, refusal=partial(not_allowed, skills))
+        if reading := skill_tools(services, profile, skills, own):
+            request = replace(request, caller=replace(request.caller, skills=skills))
+            own = [*own, *reading]
     taken = {*named(own), FIND_TOOLS, DELEGATE}
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:

@@ -31,10 +31,12 @@ from task.permissions.names import names_of
 from task.permissions.policy import CODING_RULES, DEFAULT_RULES, FORGET, REMEMBER, WORKSPACE_TOOLS, dead_rules
 from task.product.backends import BACKENDS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
+from task.product.skills import operator_skills
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
 from task.settings import Settings
 from task.settings.installation import STATE_KEY, installation_secret
+from task.skills import READ_SKILL
 from task.store.database import Database, open_database
 from task.store.processes import Processes
 from task.store.schema import survey
@@ -253,7 +255,7 @@ async def _known_tools(inspection: Inspection) -> list[str] | None:
     with suppress(SettingsError):  # the rows of the tools and of the servers report it
         own, found = own_tools(settings), await inspection.of_servers()
         if not found.issues and not any(spec.forward_key for spec in mcp_specs(settings)):
-            names = [*(tool.name for tool in (*own, *found.tools)), FIND_TOOLS]
+            names = [*(tool.name for tool in (*own, *found.tools)), FIND_TOOLS, READ_SKILL]
             names += [DELEGATE] if settings.agents.enabled else []
             names += [REMEMBER, FORGET] if settings.memory.enabled else []
             return [*names, *WORKSPACE_TOOLS, CODE_TOOL, *(() if settings.ddg_mcp_url else SEARCH_TOOLS)]
@@ -280,6 +282,14 @@ async def context_check(inspection: Inspection) -> Finding:
 async def project_notes_check(_: Inspection) -> Finding | None:
     notes = await asyncio.to_thread(project_notes, Path.cwd())
     return ("ok" if notes.text else "note", notes.found) if notes.found else None
+
+
+@row(ROWS, "skills", "Correct it; the page about skills has the bounds.")
+async def skills_check(inspection: Inspection) -> Finding | None:
+    left_out, folders = list[str](), inspection.settings.skills.folders
+    found = await asyncio.to_thread(operator_skills, folders, left_out.append)
+    text = "; ".join([f"{len(found)} of the settings", *left_out[:20]])[:2_000]
+    return ("note" if left_out else "ok", text) if folders else None
 
 
 @row(ROWS, "MCP servers", CORRECT)

@@ -56,7 +56,8 @@ class UserFiles:
         if any(_UNFIT.fullmatch(name) for name in names) or not (names or folder):
             raise ToolError(f"{shortened(path)} is not a path: names are not blank, not '..', and none begins at '/'")
         url = start + "/".join(map(encoded, names)) + ("/" if folder and names else "")
-        if self._is_reserved(url) or f"{url}/".startswith(self.common):
+        # The bucket of a user may have memories of several doors.
+        if self._is_reserved(url) or MEMORY in names or f"{url}/".startswith(self.common):
             raise ToolError(f"{shortened(path)} is not the user's, but kept for other purposes. Leave it alone.")
         if is_url and changed and url.startswith(self.home):
             raise ToolError(f"Name this file by its path: {self.path(url)!r}")

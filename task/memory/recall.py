@@ -105,8 +105,9 @@ class _Guarded:
     ) -> AsyncGenerator[Delta]:
         if self._asked and self._given:
             try:
-                self._given = (await self._recall.memory.load()).active
-            except AgentError:
+                async with asyncio.timeout(PATIENCE):
+                    self._given = (await self._recall.memory.load()).active
+            except (AgentError, TimeoutError):
                 self._given = False
         self._asked = True
         # The note ends a text; among parts it is the last one, with the time of day.

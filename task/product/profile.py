@@ -172,9 +172,7 @@ class Profile:
         text = "\n\n".join(filter(None, (prompt.text, notes.text)))
         if notes.found:
             found(notes.found)
-        # What the skills of the folder are for stands in a tool's description.
-        outside = bool(notes.text) or any(skill.source == "workspace" for skill in self.skills)
-        return replace(prompt, text=text, foreign=outside)
+        return replace(prompt, text=text, foreign=bool(notes.text))
 
     async def own_tools(self) -> list[BaseTool]:
         """The agent's own tools in a conversation with the profile's persona."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -51,17 +52,19 @@ logger = logging.getLogger(__name__)
 
 MOST_SKILLS, MOST_PICKED = 100, 10  # of one folder, and for one message
 MOST_BYTES_OF_TURN = 16 * 2**20  # of skills of DIAL Core
-SECONDS = 10.0  # for an answer of Core's
-KEPT_BYTES = 64 * 2**20  # of all skills of DIAL Core in this process
+SECONDS = 10.0  # for all skills that a turn reads from Core
+KEPT_BYTES, SKILL_BYTES = 64 * 2**20, 2**14  # of all skills of DIAL Core in this process; of each beside its files
 _ADDRESS = re.compile(r"skills/[^/]+/")
 PICKED = "pick_"  # begins the ids of calls that the user's choice makes, by which the page shows what was chosen
 TRUSTED = "skills.trusted"  # in the data folder: digests of workspaces' skills, with + or - in front as the user agreed
 
 
-def skills_in(root: Path, source: Source) -> tuple[list[Skill], str]:
+def skills_in(
+    root: Path, source: Source, left_out: Callable[[str], object] = logger.warning
+) -> tuple[list[Skill], str]:
     """The skills in the folders of `root`, a real path, with all their files as they are now, and a digest of these.
 
-    What cannot be used, links out of `root` too, is left out with a warning.
+    What cannot be used is left out, links out of `root` too; `left_out` is called with the reason.
     """
     found, digest, room = list[Skill](), sha256(), 4 * MOST_BYTES_IN_ALL
     try:
@@ -78,15 +81,16 @@ def skills_in(root: Path, source: Source) -> tuple[list[Skill], str]:
                     room -= found[-1].size
                     digest.update(repr((name, content)).encode())
                 except (OSError, ValueError) as error:
-                    logger.warning("the skill %s/%s is left out: %s", root, name, error)
+                    left_out(f"the skill {root}/{name} is left out: {error}")
     except (OSError, ToolError) as error:
-        logger.warning("the folder of skills %s cannot be read: %s", root, error)
+        left_out(f"the folder of skills {root} cannot be read: {error}")
     return found, digest.hexdigest()
 
 
-def operator_skills(folders: Iterable[Path]) -> list[Skill]:
-    """The skills in the folders of the settings."""
-    return catalogue(skill for folder in folders for skill in skills_in(Path(os.path.realpath(folder)), "operator")[0])
+def operator_skills(folders: Iterable[Path], left_out: Callable[[str], object] = logger.warning) -> list[Skill]:
+    """The skills in the folders of the settings; `left_out` as for `skills_in`."""
+    roots = [Path(os.path.realpath(folder)) for folder in folders]
+    return catalogue(skill for root in roots for skill in skills_in(root, "operator", left_out)[0])
 
 
 def workspace_skills(
@@ -118,10 +122,10 @@ class DialSkills:
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session, self._endpoint = session, endpoint.rstrip("/")
-        self._kept: LRUCache[str, tuple[str, Skill]] = LRUCache(KEPT_BYTES, lambda kept: kept[1].size)
+        self._kept: LRUCache[str, tuple[str, Skill]] = LRUCache(KEPT_BYTES, lambda kept: kept[1].size + SKILL_BYTES)
 
-    async def read(self, url: str, api_key: str, source: Source, most: int) -> Skill:
-        """The skill at `skills/{bucket}/{path}`, of at most `most` bytes.
+    async def read(self, url: str, api_key: str, source: Source, most: int, seconds: float = SECONDS) -> Skill:
+        """The skill at `skills/{bucket}/{path}`, of at most `most` bytes, if Core answers within `seconds`.
 
         Raises:
             ToolError: Core has none there for this key, or it cannot be used.
@@ -132,7 +136,7 @@ class DialSkills:
         try:
             # A key that several owners share could read the skills of all of them.
             if _ADDRESS.match(url) and is_path(url) and not isinstance(api_key, OwnersKey):
-                status, packed, etag = await fetched(self._session, place, headers, SECONDS, MOST_BYTES_IN_ALL)
+                status, packed, etag = await fetched(self._session, place, headers, seconds, MOST_BYTES_IN_ALL)
             if status == 200:
                 name = unquote(url.rpartition("/")[2])
                 skill = await asyncio.to_thread(lambda: skill_of(name, unpacked(packed, most), "dial", url))
@@ -155,7 +159,7 @@ async def skills_of(
     """The skills of a conversation, by precedence: those that the user picks now by name or address, those picked
     earlier in its `messages`, and those of the profile.
 
-    Those of an application that DIAL Core does not give the caller, or does not know yet, are left out.
+    Those of an application that DIAL Core does not give the caller in time, or does not know yet, are left out.
 
     Raises:
         InvalidRequest: the user picks too many, or one that is not there.
@@ -165,10 +169,13 @@ async def skills_of(
     earlier = catalogue(skill for skill in skills_read(messages) if skill.source == "picked")[:MOST_PICKED]
     chosen = [*(url for url in picked if "/" in url), *(skill.url for skill in earlier)]
     found, room = dict[str, Skill](), MOST_BYTES_OF_TURN
+    end = monotonic() + SECONDS
     for url in dict.fromkeys((*chosen, *profile.skill_urls)):
+        if (left := end - monotonic()) <= 0:
+            break
         with suppress(ToolError):
             source: Source = "picked" if url in chosen else "dial"
-            found[url] = await services.skills.read(url, caller.api_key, source, room)
+            found[url] = await services.skills.read(url, caller.api_key, source, room, left)
             room -= found[url].size
     skills = catalogue([*found.values(), *earlier, *profile.skills])
     known = {*found, *(skill.name for skill in skills)}

@@ -66,7 +66,7 @@ def skill_of(folder: str, content: Mapping[str, bytes], source: Source, url: str
     name, given = header.get("name"), header.get("description")
     if (used := next((one for one in (name, folder) if _NAME.fullmatch(str(one))), None)) is None:
         raise ValueError("its name may have lower-case letters, digits and single hyphens only, at most 64")
-    if name != folder:
+    if name not in (None, folder):
         logger.warning("the skill %s is not named like its folder %r", used, folder)
     # Invisible letters could show users something else than the model.
     letters = given if isinstance(given, str) else ""

@@ -190,6 +190,11 @@ async def test_in_an_application_only_the_user_adds_facts_which_stay_there(tmp_p
         await p.reader.ask("/memory on")
         cook = ChatReader(p.reader._session, p.core.url, "key-one", "cook")
         assert "memory is off" in (await cook.ask("/memory")).content, "Core gives each application a folder of its own"
+        async with CoreFiles.of(p.core.url, "key-one") as files:
+            place = FILE.replace("general-purpose-agent", "cook")
+            await files.put(place, (await files.get(FILE)).body, if_none_match="*")
+        assert "changed outside the agent" in (await cook.ask("/memory on")).content, "it is another place's"
+        await cook.ask("/memory delete all")
         await cook.ask("/memory on")
         assert "only in cook" in (await cook.ask(f"/memory add {NUTS}")).content
         assert NUTS in (await cook.ask("What may I eat?")).content

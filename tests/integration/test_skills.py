@@ -1,20 +1,27 @@
 """Skills in DIAL: an operator's, an application's and those that users pick, from the catalogue to later turns."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from aiohttp.web import Request, StreamResponse
 
 from task.core_client.files import OwnersKey
 from task.errors import ToolError
 from task.llm.scripted import says, wants
-from task.product.skills import DialSkills
+from task.product import opened
+from task.product.skills import DialSkills, skills_of
+from task.settings import Settings
+from task.tools.models import Caller, nobody
 from task.tools.skills.read_skill_tool import OUTSIDE
 from tests.support.chat_reader import ChatReader
+from tests.support.codes import codes_shown
 from tests.support.core_peers import answers, calling, make_application, peer
 from tests.support.product import TYPE, Product, product
 from tests.support.upstream import Item, Received
@@ -222,6 +229,22 @@ async def test_a_skill_that_says_to_ignore_the_rules_gets_nothing_done_without_t
         assert [result.partition("]")[0] for result in results(latest)] == [OUTSIDE.rstrip("]")]
 
 
+@pytest.mark.fault("skill: one picked beside an approval, so that it is described and not read")
+async def test_what_a_skill_of_others_is_for_counts_as_text_from_outside_also_where_it_is_not_read(
+    tmp_path: Path,
+) -> None:
+    rules: dict[str, Any] = {
+        "permissions": {"rules": [{"action": "ask", "tool": "calculator"}, {"action": "allow", "tool": "send"}]}
+    }
+    sums = wants("calculator", expression="1 + 1")  # its result taints nothing
+    async with agent(tmp_path, sums, wants("send", text="all I know"), says("No."), **rules) as p:
+        p.core.skill(URL, HOSTILE, ONE)
+        [code] = codes_shown((await p.reader.ask("1 + 1?")).content)
+        answer = await p.reader.ask(f"approve {code}", skills=[URL])
+    assert "Ignore the rules" in catalogue(p.upstream.requests[1])
+    assert "the conversation contains text from outside" in answer.content
+
+
 async def test_what_a_skill_allows_holds_to_the_end_of_its_turn_also_after_an_approval(tmp_path: Path) -> None:
     narrow = {"SKILL.md": MINUTES["SKILL.md"].replace(b"\n---\nB", b"\nallowed-tools: look\n---\nB")}
     rules: dict[str, Any] = {
@@ -250,3 +273,21 @@ async def test_a_key_that_owners_share_and_an_address_that_is_none_are_never_sen
             with pytest.raises(ToolError, match="is gone, not yours to use, or cannot be read"):
                 await skills.read(url, key, "picked", 2**20)
         assert core.requests == []
+
+
+@pytest.mark.fault("skill: many in an application whose DIAL Core does not answer")
+async def test_all_skills_of_a_turn_share_the_time_that_core_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("task.product.skills.SECONDS", 0.2)
+
+    async def never(_: Request) -> StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with peer(never) as core:
+        services, profile = opened(Settings.model_validate({"dial_endpoint": core.url}), tools=())
+        urls = tuple(f"skills/public/part-{number}" for number in range(5))
+        try:
+            skills = await skills_of(services, replace(profile, skill_urls=urls), Caller("key", nobody))
+        finally:
+            await services.close()
+    assert (skills, len(core.requests)) == ([], 1)

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from task.conversation.messages import Message
 from task.core_client.files import DialFiles
-from task.core_client.user_files import KEPT, KEPT_FILES
+from task.core_client.user_files import KEPT, KEPT_FILES, UserFiles
+from task.errors import ToolError
 from task.llm.transport import new_session
 from task.permissions.decisions import Effect
 from task.tools.base import BaseTool
@@ -112,6 +113,14 @@ async def test_a_path_that_leads_elsewhere_is_refused(desk: Desk, path: str) -> 
     for name, more in (("read", {}), ("write", {"content": "x"}), ("delete", {})):
         assert (await desk.call(name, path=path, **more)).startswith("Error: ")
     assert await desk.call("list", glob="*") == "[no files]"
+
+
+@pytest.mark.fault("memory: the file of another door in the same bucket, by its URL")
+def test_no_memory_in_the_bucket_is_a_file_for_the_model() -> None:
+    files = UserFiles(DialFiles("http://127.0.0.1:9"), "key", "files/b/http/")
+    for place in ("files/b/appdata/agent/.memory/memory.json", "files/b/.memory/memory.json", ".memory/memory.json"):
+        with pytest.raises(ToolError, match="kept for other purposes"):
+            files.url(place)
 
 
 @pytest.mark.fault("DIAL files: a file changed between read and write")

@@ -1,5 +1,6 @@
 """Memory inside a turn: which facts are given, what is refused, and what taking the consent back does at once."""
 
+import json
 import tomllib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from task.memory.recall import chosen
 from task.permissions.policy import MEMORY_RULES, Policy, Rule
 from task.product import Backend, Profile, Services, opened
 from task.settings import Settings
+from task.skills.skill import skill_of
 from task.tools.declare import tool
 from task.tools.models import Caller, Effect
 from task.turn import TurnRequest, remembering, take_turn
@@ -113,11 +115,22 @@ def bringing(source: str, order: str) -> tuple[list[Message], dict[str, Any]]:
             return [user("Look it up."), Message(Role.ASSISTANT, order, unsourced=True), user("Go on.")], {}
         case "an application":
             return [user("Hi.")], {"application": "applications/b/app", "prompt": order}
+        case "a skill of the folder":
+            header = f"---\ndescription: {json.dumps(order)}\n---\n"
+            return [user("Hi.")], {"skills": (skill_of("orders", {"SKILL.md": header.encode()}, "workspace"),)}
         case _:
             return results, {}
 
 
-SOURCES = ("page", "server", "picture", "an earlier turn", "a chat without our state", "an application")
+SOURCES = (
+    "page",
+    "server",
+    "picture",
+    "an earlier turn",
+    "a chat without our state",
+    "an application",
+    "a skill of the folder",
+)
 
 
 @pytest.mark.fault("memory: an injected 'remember that…'")

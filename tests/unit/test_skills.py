@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall, user
+from task.cli.doctor import results
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, user
 from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.taint import ContextView, InnerView
@@ -101,12 +102,15 @@ def test_a_header_is_read_as_the_standard_describes_it_and_leniently(
     ],
 )
 @pytest.mark.fault("skill: a body of 5 MB, no header, no description, or a header that would grow when it is read")
-def test_a_skill_that_cannot_be_used_is_left_out_with_its_reason_and_the_others_stay(
+async def test_a_skill_that_cannot_be_used_is_left_out_with_its_reason_and_the_others_stay(
     text: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder_of(tmp_path, bad=text, good=described("Good."))
     assert [skill.name for skill in operator_skills([tmp_path])] == ["good"]
     assert text[:40] not in caplog.text
+    settings = Settings.model_validate({"skills": {"folders": [tmp_path]}, "data_dir": tmp_path})
+    [row] = await results(settings, "skills")
+    assert (row.state, f"1 of the settings; the skill {tmp_path}/bad is left out: " in row.found) == ("note", True)
     with pytest.raises(ValueError, match=reason):
         made(text)
 
@@ -116,7 +120,7 @@ def test_a_name_that_does_not_fit_gives_way_to_that_of_the_folder(caplog: pytest
     assert [made(described("X.", name)).name for name in ("other", "PDF Tool", "", "a--b")] == [
         "other", *["pdf-processing"] * 3
     ]  # fmt: skip
-    assert caplog.text.count("is not named like its folder") == 4
+    assert caplog.text.count("is not named like its folder") == 3
     with pytest.raises(ValueError, match="lower-case"):
         made(described("X.", "a/../b"), "Über")
 
@@ -216,7 +220,8 @@ async def test_allowed_tools_of_a_skill_that_was_read_in_this_turn_narrow_what_m
     allowed: str | None, refused: set[str]
 ) -> None:
     line = f"allowed-tools: {allowed}\n" if allowed is not None else ""
-    result = await read(ReadSkillTool([made(f"---\ndescription: X.\n{line}---\n")], ()), name="pdf-processing")
+    skill = made(f"---\ndescription: X.\n{line}---\n")
+    result = await read(ReadSkillTool([skill], ()), name="pdf-processing")
 
     def refused_in(context: ContextView) -> set[str]:
         found = set[str]()
@@ -225,9 +230,11 @@ async def test_allowed_tools_of_a_skill_that_was_read_in_this_turn_narrow_what_m
             "execute_code": Effect.EXECUTE, "send_mail": Effect.NETWORK,
         }.items():  # fmt: skip
             call = ToolCall("c", FunctionCall(name))
-            found |= {name} if not_allowed(CallRequest(call, {}, frozenset({effect}), context)) else set()
+            found |= {name} if not_allowed([skill], CallRequest(call, {}, frozenset({effect}), context)) else set()
         return found
 
+    reading = ToolCall("r", FunctionCall(READ_SKILL, '{"name": "pdf-processing"}'))
+    assert refused_in(ContextView([user("Do it."), assistant(None, [reading])])) == refused  # in the same step
     view = ContextView([user("Do it."), result])
     assert refused_in(view) == refused
     assert refused_in(InnerView(view, [user("Your part of it.")], {}, 1)) == refused  # a sub-agent's
@@ -252,9 +259,8 @@ async def test_the_skills_of_a_workspace_wait_for_the_user_s_agreement_once_for_
     assert [skill.name for skill in workspace_skills(settings, workspace)] == expected
     assert asked == [["a"]]
     product = await console_product(settings, workspace)
-    prompt = await product.profile.context_prompt()
     await product.close()
-    assert ([skill.name for skill in product.profile.skills], prompt.foreign) == (expected, agrees)
+    assert [skill.name for skill in product.profile.skills] == expected
     (workspace / ".agents/skills/a/more.md").write_text("Changed.")
     assert workspace_skills(settings, workspace) == []
     workspace_skills(settings, workspace, ask)

@@ -71,11 +71,15 @@ class ReadSkillTool(BaseTool):
         return f"[{listed}]"
 
 
-def not_allowed(request: CallRequest) -> str:
-    """Why the skills read in this turn do not allow a call: once one that names `allowed-tools` was read, other tools
-    may only read. Empty where they do."""
+def not_allowed(skills: Sequence[Skill], request: CallRequest) -> str:
+    """Why the skills read in this turn do not allow a call: once one of the `skills` that names `allowed-tools` is
+    read, other tools may only read. Empty where they do."""
     if request.effects - {Effect.READ}:
-        for skill in skills_read(request.context.of_turn()):
+        turn = request.context.of_turn()
+        # Calls of one step run together: what one of them reads holds for the others, too.
+        calls = (call for item in turn for call in item.tool_calls if call.name == READ_SKILL)
+        names = [call.arguments().get("name") for call in calls]
+        for skill in (*skills_read(turn), *(skill for skill in skills if skill.name in names)):
             allowed = skill.allowed_tools
             if allowed is not None and names_of(request.call.name).isdisjoint(_meant(allowed)):
                 listed = ", ".join(allowed)[:300] or "none"
