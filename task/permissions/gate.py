@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
+from task.conversation.inner import inner
+from task.conversation.messages import ToolCall
 from task.permissions.decisions import (
     Allowed,
     CallRequest,
@@ -149,7 +151,8 @@ class PolicyGate:
     """Decides about the calls of one conversation of one principal.
 
     `refresh` removes from `grants` those that were revoked elsewhere; `denials` are the user's, by the calls' ids.
-    `refusal` says why a call does not run whatever the rules say, if it has a reason.
+    `refusal` says why a call does not run whatever the rules say, if it has a reason. `within` is the call for which a
+    sub-agent makes these: their ids are unique there.
     """
 
     policy: Policy
@@ -160,10 +163,12 @@ class PolicyGate:
     refresh: Callable[[], Awaitable[None]] | None = None
     denials: dict[str, str] = field(default_factory=dict[str, str])
     refusal: Callable[[CallRequest], str] | None = None
+    within: ToolCall | None = None
 
     async def decide(self, request: CallRequest) -> Decision:
         """Whether the call may run; no other decision can come between lookup and use of a grant."""
-        if (denial := self.denials.pop(request.call.id, None)) is not None:  # once: later calls may have the same id
+        called = request.call.id if self.within is None else inner(self.within, request.call).id
+        if (denial := self.denials.pop(called, None)) is not None:  # once: later calls may have the same id
             return Denied(denial)
         if self.refresh is not None:
             await self.refresh()  # the only wait, in front of both

@@ -1,19 +1,19 @@
 """The conversation as the gate sees it: its text from outside, its addresses, and the URLs it vouches for."""
 
+from __future__ import annotations
+
 import asyncio
 import html
 import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from itertools import chain, takewhile
 from typing import Any
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
-from task.conversation.inner import INNER
 from task.conversation.messages import CUT, RECALLED, SHOWN_AGAIN, Message, Role, ToolCall
 from task.permissions.arguments import addresses, named_values
 from task.permissions.hosts import host_of, is_usual
@@ -148,13 +148,22 @@ class ContextView:
     """A conversation as it is now, also while messages are added to it; its addresses are read once, when needed.
 
     `origins` maps tool names to the origin of their results; results of other tools count as made by code or a model.
+    A sub-agent's conversation is `within` the one of its agent: what taints that taints this too, and an address that
+    it vouches for is known here. The `given` messages at its beginning are the prompt and the task, in which the model
+    may have written any address: they vouch for none.
     """
 
-    def __init__(self, messages: Sequence[Message] = (), origins: Mapping[str, Origin] | None = None) -> None:
+    def __init__(
+        self,
+        messages: Sequence[Message] = (),
+        origins: Mapping[str, Origin] | None = None,
+        within: ContextView | None = None,
+        given: int = 0,
+    ) -> None:
         self.messages = messages
-        self._origins = origins or {}
-        self._clean = 0  # messages at the beginning of which none is from outside
-        self._read = 0  # messages whose addresses are known
+        self._origins, self._within = origins or {}, within
+        self._clean = given  # messages at the beginning of which none is from outside
+        self._read = given  # messages whose addresses are known
         self._places: dict[str, list[int]] = {}  # of messages of the user and results from outside
         self._asked: dict[int, str] = {}  # the folded arguments of the calls behind results that may vouch
         self._calls: dict[str, str] = {}
@@ -169,6 +178,8 @@ class ContextView:
 
     def tainted_before(self, place: int | None) -> bool:
         """Whether it was in the conversation before the message at `place`."""
+        if self._within is not None and self._within.tainted:
+            return True
         end = len(self.messages) if place is None else place
         while self._clean < end and not self._foreign(self.messages[self._clean]):
             self._clean += 1
@@ -178,7 +189,7 @@ class ContextView:
         """Whether text from outside is in the conversation, apart from its prompt and from the results of `tool`."""
         names = names_of(tool)
         others = (item for item in self.messages if item.name not in names and item.role is not Role.SYSTEM)
-        return any(map(self._foreign, others))
+        return any(map(self._foreign, others)) or (self._within is not None and self._within.tainted_beyond(tool))
 
     @property
     def prompted(self) -> bool:
@@ -188,12 +199,13 @@ class ContextView:
     def of_turn(self) -> list[Message]:
         """The messages after the newest of the user's."""
         newer = list(takewhile(lambda message: message.role is not Role.USER, reversed(self.messages)))
-        return newer[::-1]
+        return [*(self._within.of_turn() if self._within is not None else ()), *reversed(newer)]
 
     @property
     def tainted_in_conversation(self) -> bool:
-        """Whether text from outside is in it, apart from what earlier conversations have left."""
-        return any(self._foreign(message, recalled=False) for message in self.messages)
+        """Whether text from outside is in it, apart from what earlier conversations have left; a sub-agent's task is
+        the model's words, not the user's."""
+        return self._within is not None or any(self._foreign(message, recalled=False) for message in self.messages)
 
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
@@ -207,6 +219,8 @@ class ContextView:
         let the model vouch for its own URL; so would one whose call's arguments are not there in full. Only messages
         in front of the one at `before` count.
         """
+        if self._within is not None and self._within.knows(url):
+            return True
         end = len(self.messages) if before is None else before
         while self._read < end:
             self._read_next()
@@ -265,36 +279,3 @@ class ContextView:
         urls = ((url, is_dial_file(url) or is_plain(url)) for url in urls_in(asked))
         named = chain(urls, ((word, True) for word in addresses(asked)))
         return all(is_read and self.knows(name, place) for name, is_read in named)
-
-
-class InnerView(ContextView):
-    """The conversation of a sub-agent within the one of its agent, `outer`.
-
-    What taints that taints this too, and an address that it vouches for is known here. Its own first messages, `start`
-    in number, are the prompt and the task, in which the model may have written any address: they vouch for none.
-    """
-
-    def __init__(
-        self, outer: ContextView, messages: Sequence[Message], origins: Mapping[str, Origin], start: int
-    ) -> None:
-        super().__init__(messages, origins)
-        self._outer, self._clean, self._read = outer, start, start
-
-    def tainted_before(self, place: int | None) -> bool:
-        return self._outer.tainted or super().tainted_before(place)
-
-    def tainted_beyond(self, tool: str) -> bool:
-        return self._outer.tainted_beyond(tool) or super().tainted_beyond(tool)
-
-    @property
-    def tainted_in_conversation(self) -> bool:
-        return True  # its task is the model's words, not the user's
-
-    def of_turn(self) -> list[Message]:
-        return [*self._outer.of_turn(), *super().of_turn()]
-
-    def knows(self, url: str, before: int | None = None) -> bool:
-        return self._outer.knows(url) or super().knows(url, before)
-
-    def text_beside(self, call: ToolCall) -> str:
-        return super().text_beside(replace(call, id=call.id.partition(INNER)[2]))

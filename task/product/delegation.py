@@ -18,15 +18,15 @@ from task.loop import LAST_ANSWER_SECONDS, Limits, LoopObserver, RunOutcome, Too
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import DefangedStage, NullChoice
-from task.permissions.decisions import CallRequest, Decision, Deferred, Denied
+from task.permissions.decisions import Decision
 from task.permissions.gate import PolicyGate
 from task.permissions.names import own_name
-from task.permissions.taint import ContextView, InnerView, Origin
+from task.permissions.taint import ContextView, Origin
 from task.product.profile import Profile
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.find_tools import MOST_LISTED, FindTools
 from task.tools.models import Caller, ToolCallParams
-from task.tools.toolbox import TOO_LONG_TO_ASK, Paused, Toolbox, named
+from task.tools.toolbox import Paused, Toolbox, named
 
 LEAST_TOKENS = 8_000  # of a model's window: smaller models delegate badly, and have no room for the results
 KEPT_CHARS, ASKED_CHARS = 100_000, 10_000  # what paused sub-agents of a step keep together, and a call that is asked
@@ -134,30 +134,17 @@ class DelegateTool(BaseTool):
         [asked], _ = timed([asked], profile.clock(), caller.headers, profile.timezone, self.observer.warned)
         before = transcript(params.earlier, call.id)
         messages = [prompt, asked, *(sources.adopted(item) if item.role is Role.TOOL else item for item in before)]
-        view = InnerView(outer, messages, {tool.name: tool.origin for tool in tools}, 2)
+        view = ContextView(messages, {tool.name: tool.origin for tool in tools}, outer, 2)
         suspicion = Suspicion(view.knows, lambda: view.tainted, profile.link_hosts)
         stage = DefangedStage(params.stage, suspicion)
         extra = {name: value for name, value in profile.options.extra.items() if name != "response_format"}
         options = replace(profile.options, tool_choice=None, stop=None, extra=extra)
-        gate, seconds = InnerGate(self.gate, call), profile.limits.tool_seconds
-        toolbox = Toolbox(tools, gate, profile.offloader, seconds, True, profile.aliases, sources, context=view)
+        gate, names, seconds = replace(self.gate, within=call), profile.aliases, profile.limits.tool_seconds
+        toolbox = Toolbox(tools, gate, profile.offloader, seconds, True, names, sources, room=ASKED_CHARS, context=view)
         model, window = profile.backend.chat_model(profile.model, caller), profile.window(caller.api_key)
         inside = _Inside(self.observer, call, self.gate, caller, profile.model)
         loop = ToolLoop(model, toolbox, profile.limits, inside, options, window=window)
         return await loop.run(messages, NullChoice(stage), caller), messages, suspicion
-
-
-@dataclass(frozen=True, slots=True)
-class InnerGate:
-    """The agent's gate for the calls of the sub-agent that works for the call `outer`: their ids are unique there."""
-
-    gate: PolicyGate
-    outer: ToolCall
-
-    async def decide(self, request: CallRequest) -> Decision:
-        decision = await self.gate.decide(replace(request, call=inner(self.outer, request.call)))
-        too_long = isinstance(decision, Deferred) and len(request.call.function.arguments) > ASKED_CHARS
-        return Denied(TOO_LONG_TO_ASK) if too_long else decision
 
 
 class _Inside(LoopObserver):

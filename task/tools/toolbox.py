@@ -112,6 +112,7 @@ class Toolbox:
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
     once. `repeats` are those of the whole run, where this is not its first turn, `context` the view of its messages.
+    Calls of one step that wait for an approval have `room` for so many characters of arguments.
     """
 
     tools: Sequence[BaseTool]
@@ -122,6 +123,7 @@ class Toolbox:
     aliases: Sequence[Alias] = ()
     sources: Sources = field(default_factory=Sources)
     repeats: RepeatGuard = field(default_factory=RepeatGuard)
+    room: int = PENDING_CHARS
     context: ContextView = field(default_factory=ContextView)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
@@ -184,7 +186,7 @@ class Toolbox:
         last one; `decided` with each decision of the gate.
         """
         deadline = monotonic() + (math.inf if seconds is None else seconds)
-        room = PENDING_CHARS // max(len(calls), 1)
+        room = self.room // max(len(calls), 1)
         sign_ins = SignIns(min(len(calls), PARALLEL_CALLS))
         step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages, sign_ins)
 

@@ -11,7 +11,7 @@ from task.cli.doctor import results
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, user
 from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Effect
-from task.permissions.taint import ContextView, InnerView
+from task.permissions.taint import ContextView
 from task.product.framework import console_product
 from task.product.skills import operator_skills, skills_in, workspace_skills
 from task.settings import Settings
@@ -237,7 +237,7 @@ async def test_allowed_tools_of_a_skill_that_was_read_in_this_turn_narrow_what_m
     assert refused_in(ContextView([user("Do it."), assistant(None, [reading])])) == refused  # in the same step
     view = ContextView([user("Do it."), result])
     assert refused_in(view) == refused
-    assert refused_in(InnerView(view, [user("Your part of it.")], {}, 1)) == refused  # a sub-agent's
+    assert refused_in(ContextView([user("Your part of it.")], {}, view, 1)) == refused  # a sub-agent's
     assert refused_in(ContextView([user("Do it."), result, user("And now this.")])) == set()
 
 

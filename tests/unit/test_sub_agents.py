@@ -17,7 +17,7 @@ from task.llm.base import ToolSchema, Usage
 from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import Policy, Rule
-from task.permissions.taint import ContextView, InnerView, Origin
+from task.permissions.taint import ContextView, Origin
 from task.product import Backend, opened
 from task.product.delegation import PROMPT
 from task.product.profile import SubAgents
@@ -353,9 +353,6 @@ async def test_always_for_a_sub_agent_does_not_outlast_the_taint_of_its_answer()
 def test_a_sub_agents_view_hides_nothing_of_its_agents_conversation() -> None:
     page, url = assistant(None, [ToolCall("c", FunctionCall("look"))]), "http://known.example/x"
     outer = [user("Go"), page, replace(tool_message(page.tool_calls[0], f"See {url}"), name="look")]
-    view = InnerView(ContextView(outer, {"look": Origin.OUTSIDE}), [system("p"), user("task")], {}, 2)
+    view = ContextView([system("p"), user("task")], {}, ContextView(outer, {"look": Origin.OUTSIDE}), 2)
     seen = view.tainted, view.tainted_before(2), view.tainted_beyond("note"), view.tainted_in_conversation
     assert (seen, view.knows(url), view.of_turn()) == ((True,) * 4, True, outer[1:])
-    # What is new in a view must be asked about both conversations; their prompt is the same.
-    public = {name for name in vars(ContextView) if not name.startswith("_")}
-    assert public - vars(InnerView).keys() == {"tainted", "prepare", "prompted"}
