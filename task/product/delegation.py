@@ -101,7 +101,8 @@ class DelegateTool(BaseTool):
         outcome, messages, suspicion = await self._run(profile, arguments, params)
         self.steps -= max(sum(bool(item.tool_calls) for item in outcome.added), 1)
         if outcome.status == "suspended":
-            kept = interim(call, _kept(outcome.added, KEPT_CHARS // together))
+            before = sum(len(item.memo) for item in params.earlier if item.interim and item.tool_call_id == call.id)
+            kept = interim(call, _kept(outcome.added, KEPT_CHARS // together - before))
             waiting = (replace(item, call=inner(call, item.call)) for item in outcome.pending)
             return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=tuple(waiting))
         results = [item for item in messages[2:] if item.role is Role.TOOL]

@@ -1,6 +1,7 @@
 """Sub-agents: what they get, what comes back of them, what they may do, and how they end."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 from task.coding.executor import Coder
 from task.coding.state import Progress
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
+from task.conversation.state import MAX_BYTES
 from task.errors import ProviderError
 from task.llm.base import ToolSchema, Usage
 from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants
@@ -152,6 +154,29 @@ async def test_five_sub_agents_ask_at_once_and_each_gets_its_own_answer() -> Non
     assert sorted(office.done) == ["note n1", "note n3"]
     assert len(denials) == 3
     assert results(it) == [f"{name} ended" for name in names]
+
+
+@pytest.mark.fault("sub-agents: one that reads much and asks again and again")
+async def test_what_a_sub_agent_keeps_while_it_asks_stays_small() -> None:
+    async def read(part: int) -> str:
+        return f"{part} {'x' * 9_000}"
+
+    steps = list[Reply]()
+    for number in range(4):
+        reading = wants("read", part=number * 10)
+        for part in range(1, 10):
+            reading &= wants("read", part=number * 10 + part)
+        steps += [reading, wants("note", text=f"part {number}")]
+    office = Office([delegated("one"), says("End.")], {"one": [*steps, says("noted")]})
+    async with chat(office) as it:
+        whole = object_schema("part", part={"type": "integer"})
+        it.agents.tools = [*office.tools, MadeTool("read", read, whole, frozenset({Effect.READ}))]
+        asked = await it.say("Go")
+        for _ in range(3):
+            asked = await it.press("Approve", asked)
+        assert len(json.dumps(asked.state)) < MAX_BYTES
+        assert (await it.press("Approve", asked)).content == "End."
+    assert office.done == [f"note part {number}" for number in range(4)]
 
 
 async def test_a_rule_that_asks_about_everything_asks_once_about_each_call() -> None:
