@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import islice
 from typing import Any, Literal, cast, get_args
@@ -33,30 +33,33 @@ _TOOL = re.compile(r"([\w.-]+)(?:\([^()]*\))?")
 BROKEN = (BadZipFile, RuntimeError, zlib.error, EOFError, OSError, ValueError)  # what `unpacked` raises
 
 
-async def _gone(path: str) -> bytes:
-    raise ToolError(f"{path} cannot be read any more.")
-
-
 class Skill(BaseModel, frozen=True):
     """One skill, as its source describes it; its JSON is what the conversation remembers of it.
 
-    `read` returns a file of it by its path, one of `files`, or its instructions by the path `SKILL.md`; it raises
-    `ToolError`. `allowed_tools` are the tools that its author restricts it to, None where it names none. Only what the
-    operator wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one;
-    all its files have `size` bytes.
+    `content` are its files by their paths, with its instructions at `SKILL.md`; a skill that is gone has none.
+    `allowed_tools` are the tools that its author restricts it to, None where it names none. Only what the operator
+    wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one.
     """
 
     name: str
     description: str
     source: Source
-    read: Callable[[str], Awaitable[bytes]] = Field(default=_gone, exclude=True)
-    files: tuple[str, ...] = ()
+    content: dict[str, bytes] = Field(default={}, exclude=True)
     allowed_tools: tuple[str, ...] | None = None
     url: str = ""
-    size: int = 0
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of its files without the instructions."""
+        return sorted(self.content.keys() - {INSTRUCTIONS})
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its files."""
+        return sum(map(len, self.content.values()))
 
 
-def skill_of(folder: str, content: Mapping[str, bytes], source: Source, url: str = "") -> Skill:
+def skill_of(folder: str, content: dict[str, bytes], source: Source, url: str = "") -> Skill:
     """The skill in a folder of this name that has these files.
 
     Raises:
@@ -73,21 +76,8 @@ def skill_of(folder: str, content: Mapping[str, bytes], source: Source, url: str
     shown = "".join(letter for letter in letters if letter.isprintable() or letter.isspace())
     if not (description := " ".join(shown.split())[:_MOST_DESCRIPTION]):
         raise ValueError("it has no description")
-
-    async def read(path: str) -> bytes:
-        return content[path]
-
-    files = tuple(sorted(path for path in content if path != INSTRUCTIONS))
-    return Skill(
-        name=used,
-        description=description,
-        source=source,
-        read=read,
-        files=files,
-        allowed_tools=_allowed(header.get("allowed-tools")),
-        url=url,
-        size=sum(map(len, content.values())),
-    )
+    allowed = _allowed(header.get("allowed-tools"))
+    return Skill(name=used, description=description, source=source, content=content, allowed_tools=allowed, url=url)
 
 
 def instructions_of(content: bytes) -> str:

@@ -9,7 +9,6 @@ import pytest
 
 from task.cli.doctor import results
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, user
-from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.taint import ContextView
 from task.product.framework import console_product
@@ -138,7 +137,7 @@ async def test_nothing_outside_a_skill_s_folder_is_one_of_its_files(tmp_path: Pa
     (root / "b" / "SKILL.md").symlink_to(tmp_path / "secret")
     (root / "c").symlink_to(tmp_path)
     [skill] = operator_skills([root])
-    assert (skill.name, skill.files) == ("a", ("scripts/run.py",))
+    assert (skill.name, skill.files) == ("a", ["scripts/run.py"])
     tool = ReadSkillTool([skill], ())
     assert (await read(tool, name="a", path="./scripts/run.py")).text() == "print(1)"
     for path in ("../secret", "link.py", "/etc/passwd", "scripts/../../../secret", ".hidden", "up/secret"):
@@ -273,7 +272,7 @@ async def test_a_skill_of_a_workspace_stays_what_the_user_has_agreed_to(tmp_path
     root = folder_of(tmp_path, a=described("A."))
     [skill] = skills_in(Path(os.path.realpath(root)), "workspace")[0]
     (root / "a" / "SKILL.md").write_text(described("Evil."))
-    assert b"Evil" not in await skill.read("SKILL.md")
-    with pytest.raises(ToolError):
-        await Skill(name="a", description="", source="dial").read("SKILL.md")
+    assert b"Evil" not in skill.content["SKILL.md"]
+    gone = Skill(name="a", description="", source="dial")
+    assert "cannot be read any more" in (await read(ReadSkillTool([gone], ()), name="a")).text()
     assert Message(Role.TOOL, memo=skill.model_dump_json()).memo.count("Body") == 0

@@ -5,7 +5,6 @@ import base64
 import binascii
 import mimetypes
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -171,16 +170,12 @@ async def inputs_of(
     return [item for item in found if isinstance(item, Input)], [item for item in found if isinstance(item, str)]
 
 
-async def skill_inputs(skills: Sequence[Skill], earlier: Sequence[Message]) -> list[Input]:
-    """The files of those skills that the conversation has read, below `skills/NAME/`; those that are gone are not
-    among them, but may still be in the working directory."""
-    read, found = {skill.name for skill in skills_read(earlier)}, list[Input]()
-    for skill in skills:
-        with suppress(ToolError):
-            for path in skill.files if skill.name in read else ():
-                content = await skill.read(path)
-                found.append(Input(f"skills/{skill.name}/{path}", "", _version(content), content))
-    return found
+def skill_inputs(skills: Sequence[Skill], earlier: Sequence[Message]) -> list[Input]:
+    """The files of those skills that the conversation has read, below `skills/NAME/`; those of a skill that is gone
+    are not among them, but may still be in the working directory."""
+    read = {skill.name for skill in skills_read(earlier)} if skills else ()
+    files = ((skill.name, path, skill.content[path]) for skill in skills if skill.name in read for path in skill.files)
+    return [Input(f"skills/{name}/{path}", "", _version(content), content) for name, path, content in files]
 
 
 def _version(content: bytes) -> str:

@@ -131,7 +131,7 @@ class PythonCodeInterpreterTool(BaseTool):
         params.stage.append_content(heading(code))
         attached = params.known_caller.files
         inputs, unavailable = await inputs_of(attached, self._files, params.api_key, self._max_bytes)
-        inputs += await skill_inputs(params.known_caller.skills, params.earlier)
+        inputs += skill_inputs(params.known_caller.skills, params.earlier)
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:

@@ -48,9 +48,11 @@ class ReadSkillTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         skill, path = self.skills[arguments["name"]], (arguments.get("path") or INSTRUCTIONS).removeprefix("./")
-        if path not in (INSTRUCTIONS, *skill.files):
+        if not skill.content:
+            raise ToolError(f"The skill {skill.name} cannot be read any more.")
+        if (content := skill.content.get(path)) is None:
             raise ToolError(f"The skill {skill.name} has no file {path[:200]!r}; its instructions list its files.")
-        content, outside = await skill.read(path), skill.source != "operator"
+        outside = skill.source != "operator"
         if b"\0" in content:
             raise ToolError(f"{path} is not text; its instructions say where code finds it.")
         shown = content.decode(errors="replace")
@@ -80,13 +82,10 @@ def not_allowed(skills: Sequence[Skill], request: CallRequest) -> str:
         calls = (call for item in turn for call in item.tool_calls if call.name == READ_SKILL)
         names = [call.arguments().get("name") for call in calls]
         for skill in (*skills_read(turn), *(skill for skill in skills if skill.name in names)):
-            allowed = skill.allowed_tools
-            if allowed is not None and names_of(request.call.name).isdisjoint(_meant(allowed)):
+            if (allowed := skill.allowed_tools) is None:
+                continue
+            meant = {name for item in allowed for name in (item, item.lower(), *_MEANT.get(item.lower(), ()))}
+            if names_of(request.call.name).isdisjoint(meant):
                 listed = ", ".join(allowed)[:300] or "none"
                 return f"the skill {skill.name}, read in this turn, allows these tools only: {listed}"
     return ""
-
-
-def _meant(names: Sequence[str]) -> set[str]:
-    lower = {name.lower() for name in names}
-    return lower.union(names, *(_MEANT.get(name, ()) for name in lower))
