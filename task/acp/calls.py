@@ -10,12 +10,13 @@ import acp
 from acp import schema
 
 from task.acp.files import EditorWorkspace
+from task.approvals.questions import card_text
 from task.conversation.inner import INNER
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.llm.base import Usage
 from task.loop import LoopObserver
 from task.output.sinks import RESPONSE_CHARS, clipped
-from task.permissions.icerc import visible
+from task.permissions.icerc import ICERC, RiskAssessment, visible, words
 from task.store.records import Approval, new_id
 from task.tools.base import BaseTool
 
@@ -27,21 +28,20 @@ BY_KIND: Mapping[schema.ToolKind, str] = {
     "fetch": "fetch_page",
 }
 KINDS: Mapping[str, schema.ToolKind] = {name: kind for kind, names in BY_KIND.items() for name in names.split()}
-CARD = {"intent": "Why", "command": "Command", "expected_outcome": "Expected", "reason": "Asked because"}
 
 
 class Calls(LoopObserver):
     """Announces calls in the order of the answer's text, and ends them when their results come.
 
     It observes each run. `tools` are those of the folder, whose `workspace` has what was written; `update` sends an
-    update. Ids of models recur: the editor gets ids of ours. `used` are the tokens of the last request to the model.
+    update. Ids of models recur: the editor gets ids of ours.
     """
 
     def __init__(
         self, tools: Mapping[str, BaseTool], workspace: EditorWorkspace | None, update: Callable[[Any], None]
     ) -> None:
         super().__init__()
-        self._tools, self._workspace, self._update, self.used = tools, workspace, update, 0
+        self._tools, self._workspace, self._update = tools, workspace, update
         self._made = list[ToolCall]()  # not announced yet: the text before them may still be on its way
         self._ended, self._shown = dict[str, Message](), dict[str, schema.ToolCallStart]()
 
@@ -51,7 +51,6 @@ class Calls(LoopObserver):
         return self
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        self.used = usage.prompt_tokens + usage.completion_tokens
         self._made += message.tool_calls
         super().model_answered(message, usage, seconds)
 
@@ -69,28 +68,27 @@ class Calls(LoopObserver):
         self._end()
 
     async def asked(self, item: Approval) -> schema.ToolCallUpdate:
-        """The call of a question, with what the user is to know of it."""
+        """The call of a question, with the change it would make, and its card."""
         if item.call_id not in self._shown:  # it was made in another process
             self._start(ToolCall(item.call_id, FunctionCall(item.tool, json.dumps(dict(item.arguments)))))
-        shown, card, given = self._shown[item.call_id], item.card, item.arguments
+        shown, data, given = self._shown[item.call_id], item.card, item.arguments
         own = item.tool if item.tool in self._tools else ""
         texts = (given["new_text"], given["old_text"]) if own == "fs_edit" else None
         if own == "fs_write" and self._workspace is not None:
             texts = given["content"], await asyncio.to_thread(self._workspace.before, given["path"])
         content: list[Any] = [acp.tool_diff_content(place.path, *texts) for place in shown.locations or () if texts]
-        risk, wider = card["risk_assessment"], card["grant_description"]
-        rows = [f"{label}: {card[name]}" for name, label in CARD.items() if card.get(name)]
-        rows += [f"Risk: {risk['level']}: {risk['scope']}", risk["details"]]
-        rows += [f"Always would cover {wider}" if wider else "", f"Code: {item.code}"]
-        content.append(_text("\n".join(filter(None, rows))))
+        risk = RiskAssessment(**data["risk_assessment"])
+        card = ICERC(data["intent"], data["command"], data["expected_outcome"], risk)
+        always = f"*Always* would cover {words(wider)}.\n\n" if (wider := data["grant_description"]) else ""
+        content.append(_text(f"{card_text(card, data['reason'])}\n{always}Code: {item.code}"))
         about = shown.model_dump(include={"tool_call_id", "title", "kind", "locations", "raw_input"})
         return schema.ToolCallUpdate(**about, status="pending", content=content)
 
     def settle(self, call_id: str, *, allowed: bool) -> None:
-        """End the question of a tool or a sub-agent; a call of ours ends with its result."""
-        if INNER in call_id:
+        """End the question of a tool or a sub-agent, if it was shown; a call of ours ends with its result."""
+        if INNER in call_id and (shown := self._shown.pop(call_id, None)) is not None:
             status: schema.ToolCallStatus = "completed" if allowed else "failed"
-            self._update(acp.update_tool_call(self._shown.pop(call_id).tool_call_id, status=status))
+            self._update(acp.update_tool_call(shown.tool_call_id, status=status))
 
     def close(self) -> None:
         """End what will not run any more in this prompt."""

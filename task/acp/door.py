@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import acp
 from acp import RequestError, schema
@@ -24,7 +24,6 @@ from task.errors import AgentError, Conflict, InvalidRequest, NotFound
 from task.llm.base import Usage
 from task.llm.pictures import MAX_IMAGE_BYTES
 from task.permissions.decisions import PermissionMode
-from task.product.parts import stranger
 from task.product.profile import EDITOR, Services
 from task.runs.request import RunCaller, RunOptions
 from task.runs.table import last_run
@@ -66,9 +65,7 @@ async def serve(services: Services, place: Place, version: str, given: int, take
         await connection.main_loop()
     finally:
         await connection.close()
-        for session_id in list(door.sessions):
-            with suppress(AgentError):  # the store is gone, or another door has deleted the session
-                await door.close_session(session_id)
+        await door.close()
 
 
 @dataclass(eq=False)
@@ -80,6 +77,7 @@ class Door:
     version: str
     editor: Editor = field(init=False)
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
+    made: list[str] = field(default_factory=list[str])
 
     async def initialize(self, client_capabilities: Any = None, **_: Any) -> Any:
         if client_capabilities is not None and (files := client_capabilities.fs) is not None:
@@ -89,8 +87,9 @@ class Door:
 
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Any:
         folder, store = _existing(cwd), await self.services.store.get()
-        made = await store.sessions.start(OWNER, origin="console")
-        return {"sessionId": made.session_id, **self._open(made.session_id, folder, store, mcp_servers or ())}
+        session_id = (await store.sessions.start(OWNER, origin="console")).session_id
+        self.made.append(session_id)
+        return {"sessionId": session_id, **self._open(session_id, folder, store, mcp_servers or ())}
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Any:
         folder, store = _existing(cwd), await self.services.store.get()
@@ -98,7 +97,8 @@ class Door:
         stored = await store.sessions.get(OWNER, session_id)
         if (other := await _folder_of(store, session_id)) not in (None, str(folder)):
             raise InvalidRequest(f"This session works in {other}; open it there.")
-        await self.close_session(session_id)
+        if (before := self.sessions.pop(session_id, None)) is not None:
+            await before.close()
         modes = self._open(session_id, folder, store, mcp_servers or ())
         _replay(session := self.sessions[session_id], stored.messages)
         run = await last_run(store, OWNER, session_id)
@@ -129,7 +129,7 @@ class Door:
             raise Conflict(BUSY)
         session.busy, session.cancelled, session.run_id = True, False, ""
         try:
-            message = _message(session.changes.folder, prompt)
+            message = _message(prompt)
             if (words := message.text().split()) and words[0] == "/undo":
                 done = await session.changes.undo(force="--force" in words)
                 session.update(acp.update_agent_message_text(done))
@@ -142,13 +142,15 @@ class Door:
         if session_id in self.sessions:
             await self.sessions[session_id].cancel()
 
-    async def close_session(self, session_id: str, **_: Any) -> None:
-        if (session := self.sessions.pop(session_id, None)) is not None:
-            await session.cancel()
+    async def close(self) -> None:
+        """End all sessions, and remove the new ones in which nothing was said."""
+        for session in self.sessions.values():
             await session.close()
-            store = await self.services.store.get()
-            if not (await store.sessions.get(OWNER, session_id)).length:
-                await store.sessions.delete(OWNER, session_id)  # nothing was said in it
+        for session_id in self.made:
+            with suppress(AgentError):  # the store is gone, or another door has deleted the session
+                store = await self.services.store.get()
+                if not (await store.sessions.get(OWNER, session_id)).length:
+                    await store.sessions.delete(OWNER, session_id)
 
     def _session(self, session_id: str) -> EditorSession:
         if session_id not in self.sessions:
@@ -156,10 +158,8 @@ class Door:
         return self.sessions[session_id]
 
     def _open(self, session_id: str, folder: Path, store: Store, servers: Sequence[Any]) -> dict[str, Any]:
-        known = [item for item in servers if isinstance(item, schema.HttpMcpServer | schema.McpServerStdio)]
-        specs = [stranger(item.model_dump(), folder) for item in known]
         caller = RunCaller(OWNER, self.services.core_key)
-        session = EditorSession(session_id, self.editor, caller, store, folder, self.place, specs)
+        session = EditorSession(session_id, self.editor, caller, store, folder, self.place, servers)
         self.sessions[session_id] = session
         commands: Any = {"session_update": "available_commands_update", "available_commands": [UNDO]}
         # Once the editor knows the session: the answer is written in this step of the event loop.
@@ -169,10 +169,9 @@ class Door:
 
 
 def _existing(cwd: str) -> Path:
-    folder = Path(cwd)
-    if "\0" in cwd or not folder.is_absolute() or not folder.is_dir():
+    if not os.path.isabs(cwd) or not os.path.isdir(cwd):
         raise InvalidRequest("cwd is not the absolute path of a folder.")
-    return folder.resolve()
+    return Path(cwd).resolve()
 
 
 async def _folder_of(store: Store, session_id: str) -> str | None:
@@ -194,8 +193,8 @@ def _replay(session: EditorSession, messages: Sequence[Message]) -> None:
         session.calls.announce()
 
 
-def _message(folder: Path, blocks: Sequence[Any]) -> Message:
-    """The user's message: pictures go with it, files are named, those of the folder by their paths in it."""
+def _message(blocks: Sequence[Any]) -> Message:
+    """The user's message: pictures and texts of files go with it, files are named."""
     texts, pictures, outside = list[str](), list[Attachment](), False
     for block in blocks:
         match block:
@@ -206,11 +205,7 @@ def _message(folder: Path, blocks: Sequence[Any]) -> Message:
                 if not pictures[-1].is_picture or len(block.data) * 3 / 4 > MAX_IMAGE_BYTES:
                     raise InvalidRequest(f"A picture has at most {MAX_IMAGE_BYTES:,} bytes, and a usual format.")
             case schema.ResourceContentBlock():
-                name = block.uri
-                with suppress(ValueError):  # no file can have this path
-                    path = Path(os.path.realpath(unquote(urlsplit(name).path)))
-                    name = str(path.relative_to(folder)) if name.startswith("file:///") else name
-                texts.append(f"@{name}")
+                texts.append(f"@{unquote(block.uri.removeprefix('file://'))}")
             case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as text):
                 outside = True
                 texts.append(f"{text.uri}:\n\n{text.text}")

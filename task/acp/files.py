@@ -1,5 +1,6 @@
 """The workspace of a session: texts as the editor has them."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from task.errors import ToolError
 from task.tools.workspace.changes import Changes
-from task.tools.workspace.root import Workspace, replaceable
+from task.tools.workspace.root import Workspace
 
 Ask = Callable[..., dict[str, Any] | None]
 
@@ -42,19 +43,16 @@ class EditorWorkspace(Workspace):
             raise ToolError(f"too large ({len(content):,} bytes, at most {self.limits.read_bytes:,})")
         return content
 
-    def write(self, path: str, content: bytes) -> None:
-        before = self.before(path)
-        with self.writable(path, len(content)) as (relative, folder, name):
-            place, after = str(self.path / relative), content.decode()
-            replaceable(folder, name)
-            if not self._writes:
-                super().write(path, content)
-            elif self._ask("fs/write_text_file", path=place, content=after) is None:
-                raise ToolError("the editor did not write it; read the file before you try again")
-        self.written[place] = (before, after)
-
     def before(self, path: str) -> str | None:
         """The text that is there now; None: there is none."""
         with suppress(OSError, ToolError):
             return self.read(path).decode(errors="replace")
         return None
+
+    def _put(self, relative: str, content: bytes, folder: int, name: str, old: os.stat_result | None) -> None:
+        before, place, text = self.before(relative), str(self.path / relative), content.decode()
+        if not self._writes:
+            super()._put(relative, content, folder, name, old)
+        elif self._ask("fs/write_text_file", path=place, content=text) is None:
+            raise ToolError("the editor did not write it; read the file before you try again")
+        self.written[place] = (before, text)

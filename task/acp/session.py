@@ -17,26 +17,28 @@ from acp.utils import serialize_params
 from task.acp.calls import Calls
 from task.acp.files import EditorWorkspace
 from task.acp.transport import StdioTransport
+from task.closing import close_all
 from task.conversation.inputs import Answer
 from task.conversation.messages import Message
 from task.errors import Conflict
 from task.permissions.decisions import PermissionMode
-from task.permissions.icerc import visible
 from task.product.framework import ConsoleProduct
+from task.product.parts import stranger
 from task.product.profile import EDITOR
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
-from task.runs.table import Preparing
-from task.store.records import Event, new_id
+from task.runs.table import CONTINUES, Preparing
+from task.store.records import Approval, Event
 from task.store.store import Store
 from task.tools.base import BaseTool
-from task.tools.mcp.hub import Discovered, MCPHub, ServerSpec
+from task.tools.mcp.hub import MCPHub
 from task.tools.models import Caller
 from task.tools.workspace.changes import Changes
 
 FOLDER = "folder"  # in the metadata of runs: where the tools of a session work
 EDITOR_SECONDS, POLL_SECONDS = 10.0, 0.5  # for a text; between two looks at a question that another door may answer
 NEVER = "the user rejects such calls in this session"
+NO_ADDRESS = "The MCP server {} has no HTTP address; programs are named in AGENT_MCP_SERVERS."
 OPTIONS = {
     "allow_once": "Allow",
     "allow_always": "Always allow",
@@ -44,6 +46,7 @@ OPTIONS = {
     "reject_always": "Always reject",
 }
 STOPS = {"length": "max_tokens", "content_filter": "refusal", "limited": "max_turn_requests", "cancelled": "cancelled"}
+USAGE = {"totalTokens": "total_tokens", "inputTokens": "prompt_tokens", "outputTokens": "completion_tokens"}
 UNDONE = (RequestError, ValueError, OSError, asyncio.CancelledError, CancelledError)  # refused, late, rubbish, or gone
 Place = Callable[[Path, Callable[..., EditorWorkspace]], ConsoleProduct]
 
@@ -61,8 +64,7 @@ class Editor:
 class EditorSession:
     """A conversation in a folder. One prompt is answered at a time, while `busy`.
 
-    `servers` are those that the editor names: their programs start after a question. `cancelled` is about the prompt in
-    progress.
+    `servers` are the MCP servers that the editor names. `cancelled` is about the prompt in progress.
     """
 
     def __init__(
@@ -73,19 +75,20 @@ class EditorSession:
         store: Store,
         folder: Path,
         place: Place,
-        servers: Sequence[ServerSpec],
+        servers: Sequence[Any],
     ) -> None:
+        web = [item.model_dump() for item in servers if isinstance(item, schema.HttpMcpServer)]
+        others = [item.name for item in servers if not isinstance(item, schema.HttpMcpServer)]
+        specs, self._missing = [stranger(item) for item in web], [NO_ADDRESS.format(name) for name in others]
         self.session_id, self.mode, self.run_id = session_id, PermissionMode.DEFAULT, ""
         self.caller, self.busy, self.cancelled = caller, False, False
-        self._editor, self._store, self._servers, self._question = editor, store, servers, ""
-        self._loop, self._cost = asyncio.get_running_loop(), 0.0
-        self._hub: MCPHub | None = None
-        self._asking: asyncio.Task[Any] | None = None
-        self._rejected, self._missing = set[tuple[str, str]](), set[str]()
+        self._editor, self._store, self._question = editor, store, ""
+        self._loop, self._rejected, self._shown = asyncio.get_running_loop(), set[tuple[str, str]](), set[str]()
         self.changes = Changes(folder, store.database.place)
         can = {"reads": editor.reads, "writes": editor.writes}
         product = place(folder, partial(EditorWorkspace, ask=self._ask, changes=self.changes, **can))
         self.changes.data_dir, self._folder = product.settings.data_dir, product.tools
+        self._hub = MCPHub(specs, product.services.files)
         self.product = replace(product, profile=replace(product.profile, workspace_tools=self._tools))
         workspace = next((item for item in product.tools.workspaces if isinstance(item, EditorWorkspace)), None)
         self.calls = Calls({tool.name: tool for tool in product.tools.tools}, workspace, self.update)
@@ -99,12 +102,13 @@ class EditorSession:
 
     async def prompt(self, message: Message) -> dict[str, Any]:
         """Answer the user's message: why that ended, and the tokens it took."""
-        used, ended = {"total": 0, "prompt": 0, "completion": 0}, dict[str, Any]()
+        used, ended = dict.fromkeys(USAGE, 0), dict[str, Any]()
         metadata = {FOLDER: str(self._folder.folder)}
         options = RunOptions(EDITOR, self.product.profile.model, mode=self.mode, metadata=metadata)
         try:
-            await self._start_programs()
             request = await self._preparing.in_session(self.caller, [message], options, self.session_id)
+            if request.session is not None and request.session.session_id != self.session_id:
+                raise Conflict(CONTINUES)  # perhaps in another folder, where more is allowed
             while request is not None and not self.cancelled:
                 run = await self._runner.start(request)
                 self.run_id = self.changes.run_id = run.run_id
@@ -125,28 +129,18 @@ class EditorSession:
             raise RequestError(-32603, ended.get("error", {}).get("message", "The answer was interrupted."))
         if status == "suspended":
             self.update(acp.update_agent_message_text(self._question))  # words can answer it, here and elsewhere
-        facts, model = self.product.profile.backend.facts, self.product.profile.model
-        if facts is not None and (size := await facts.request_tokens(model, self.caller.core_key)) is not None:
-            cost, held = schema.Cost(amount=self._cost, currency="USD") if self._cost else None, self.calls.used
-            self.update(schema.UsageUpdate(session_update="usage_update", used=held, size=size, cost=cost))
-        counts = {f"{name}Tokens": used[key] for name, key in zip(("total", "input", "output"), used, strict=True)}
-        return {"stopReason": STOPS.get(status) or STOPS.get(ended["finish_reason"], "end_turn"), "usage": counts}
+        return {"stopReason": STOPS.get(status) or STOPS.get(ended["finish_reason"], "end_turn"), "usage": used}
 
     async def cancel(self) -> None:
         """End the prompt in progress, if there is one: its run is stopped, its questions stay open."""
         self.cancelled = True
-        if self._asking is not None:
-            self._asking.cancel()
         if self.run_id:
             await self._runner.stop(self.caller.owner, self.run_id)
 
     async def close(self) -> None:
         """End what runs, and what was opened; the conversation stays."""
-        await self._runner.close()
-        if self._hub is not None:
-            await self._hub.close()
-        await self._folder.close()
-        await self.changes.close()
+        self.cancelled = True
+        await close_all(self._runner.close, self._hub.close, self.changes.close, self._folder.close)
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any] | None:
         asked = self._editor.connection.send_request(method, {"sessionId": self.session_id, **params})
@@ -158,24 +152,13 @@ class EditorSession:
 
     async def _tools(self, caller: Caller) -> list[BaseTool]:
         own = await self._folder.of(caller)
-        found = await self._hub.discover(caller, [tool.name for tool in own]) if self._hub is not None else Discovered()
-        missing = (*await self._folder.missing(), *(f"{issue.server}: {issue}" for issue in found.issues))
-        for sentence in [item for item in missing if item not in self._missing]:  # once in a session
-            self._missing.add(sentence)
-            self.update(acp.update_agent_thought_text(f"{sentence}\n\n"))
+        found = await self._hub.discover(caller, [tool.name for tool in own])
+        issues = [f"{issue.server}: {issue}" for issue in found.issues]
+        for sentence in (*self._missing, *await self._folder.missing(), *issues):
+            if sentence not in self._shown:
+                self._shown.add(sentence)
+                self.update(acp.update_agent_thought_text(f"{sentence}\n\n"))
         return [*own, *found.tools]
-
-    async def _start_programs(self) -> None:
-        allowed = list[ServerSpec]()
-        for spec in self._servers if self._hub is None else ():
-            if spec.program is not None:
-                title = visible(f"Start the MCP server {spec.called} in the sandbox: {' '.join(spec.program.argv)}")
-                call = schema.ToolCallUpdate(tool_call_id=new_id("call"), title=title, kind="execute", status="pending")
-                if await self._permission(call, ("allow_once", "reject_once")) != "allow_once":
-                    continue
-            allowed.append(spec)
-        if not self.cancelled:
-            self._hub = self._hub or MCPHub(allowed, self.product.services.files)
 
     def _show(self, event: Event, used: dict[str, int]) -> None:
         data: Any = event.data
@@ -190,8 +173,7 @@ class EditorSession:
                     link = acp.resource_link_block(item.get("title") or uri, uri, mime_type=item.get("type"))
                     self.update(acp.update_agent_message(link))
             case "usage":
-                used |= {name: count + data[f"{name}_tokens"] for name, count in used.items()}
-                self._cost += data["cost"] or 0.0
+                used |= {name: used[name] + data[field] for name, field in USAGE.items()}
             case _:
                 self._question = data["text"] if event.type == "approval" else self._question
                 self.calls.announce()
@@ -202,9 +184,7 @@ class EditorSession:
         for item in await self._store.approvals.list(self.caller.owner, run_id=self.run_id):
             kind = item.tool, (wider := item.card["grant_description"])
             offered = [name for name in OPTIONS if "always" not in name or (wider and (remembers or "reject" in name))]
-            chosen = "reject_always"
-            if kind not in self._rejected:
-                chosen = await self._permission(await self.calls.asked(item), offered, item.approval_id)
+            chosen = "reject_always" if kind in self._rejected else await self._permission(item, offered)
             if chosen == "reject_always":
                 self._rejected.add(kind)
             if chosen and not self.cancelled:
@@ -215,24 +195,22 @@ class EditorSession:
                 self.calls.settle(item.call_id, allowed=answer.allowed)
         return not self.cancelled
 
-    async def _permission(self, call: schema.ToolCallUpdate, offered: Sequence[str], approval_id: str = "") -> str:
+    async def _permission(self, item: Approval, offered: Sequence[str]) -> str:
         """What the user chose of what is offered; empty: nothing, or another door has answered."""
         options: list[Any] = [{"option_id": name, "name": OPTIONS[name], "kind": name} for name in offered]
-        asked = schema.RequestPermissionRequest(session_id=self.session_id, tool_call=call, options=options)
-        sent = self._editor.connection.send_request("session/request_permission", serialize_params(asked))
-        self._asking = asking = asyncio.create_task(sent)
+        about = {"session_id": self.session_id, "tool_call": await self.calls.asked(item), "options": options}
+        params = serialize_params(schema.RequestPermissionRequest.model_validate(about))
+        asking = asyncio.create_task(self._editor.connection.send_request("session/request_permission", params))
         try:
-            while not asking.done() and not self.cancelled:
+            while not asking.done():
                 await asyncio.wait({asking}, timeout=POLL_SECONDS)
-                if approval_id:
-                    found = await self._store.approvals.get(self.caller.owner, approval_id)
-                    if found.status != "waiting":
-                        return ""
-            with suppress(*UNDONE, asyncio.InvalidStateError):
+                now = await self._store.approvals.get(self.caller.owner, item.approval_id)
+                if self.cancelled or now.status != "waiting":
+                    return ""
+            with suppress(*UNDONE):
                 outcome = schema.RequestPermissionResponse.model_validate(asking.result()).outcome
                 chosen = outcome.option_id if isinstance(outcome, schema.AllowedOutcome) else ""
-                return chosen if chosen in offered and not self.cancelled else ""
+                return chosen if chosen in offered else ""
             return ""
         finally:
             asking.cancel()
-            self._asking = None

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
-from pydantic import ValidationError
 
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.core_client.files import DialFiles
@@ -217,28 +216,19 @@ def _api(api: OpenApiSettings, settings: Settings) -> ServerSpec:
     return ServerSpec(api.name, api.document, seconds=api.seconds, client=ApiClient(spec, download))
 
 
-def stranger(given: Mapping[str, Any], folder: Path) -> ServerSpec:
-    """A server that a client names for itself, with its `name`, `url` and `headers`, or `command`, `args` and `env`.
+def stranger(given: Mapping[str, Any]) -> ServerSpec:
+    """A server that a client names for itself, with its `name`, `url` and `headers`.
 
-    Its tools are never those that a rule is about, and none is known to only read. A program may read the folder, and
-    reaches nothing.
+    Its tools are never those that a rule is about, and none is known to only read.
 
     Raises:
         InvalidRequest: there can be no such server.
     """
-    label, called = fit(f"client_{given['name']}")[:32], f"client/{given['name']}"
-    if (command := given.get("command")) is None:
-        if not given["url"].startswith(("http://", "https://")):  # others are toolsets, with the caller's own key
-            raise InvalidRequest(f"The MCP server {label} needs an address that begins with https:// or http://.")
-        headers = {item["name"]: item["value"] for item in given["headers"]}
-        return ServerSpec(label, given["url"], headers=headers, called=called)
-    environment = {item["name"]: item["value"] for item in given["env"]}
-    program = {"command": command, "args": given["args"], "env": environment, "read": [folder]}
-    try:
-        server = McpServerSettings.model_validate({"name": label, **program})
-    except ValidationError as error:
-        raise InvalidRequest(f"The MCP server {label} cannot be started: {error.errors()[0]['msg']}.") from error
-    return ServerSpec(label, f"program:{label}", program=_program(command, server), called=called)
+    label = fit(f"client_{given['name']}")[:32]
+    if not given["url"].startswith(("http://", "https://")):  # others are toolsets, with the caller's own key
+        raise InvalidRequest(f"The MCP server {label} needs an address that begins with https:// or http://.")
+    headers = {item["name"]: item["value"] for item in given["headers"]}
+    return ServerSpec(label, given["url"], headers=headers, called=f"client/{given['name']}")
 
 
 def _program(command: str, server: McpServerSettings) -> LocalProgram:

@@ -186,7 +186,10 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]
         return item(received) if callable(item) else item
 
     home = tmp_path_factory.mktemp("home")
-    async with openai_upstream(then=reply) as upstream, editor(home, **openai(upstream.url)) as at:
+    async with (
+        openai_upstream(then=reply) as upstream,
+        editor(home, AGENT_AGENTS__ENABLED="true", **openai(upstream.url)) as at,
+    ):
         yield Desk(at, upstream, script)
 
 
@@ -221,7 +224,7 @@ async def test_a_permission_request_shows_the_change_its_risk_and_what_always_wo
     assert isinstance(diff, schema.FileEditToolCallContent)
     assert (diff.path, diff.old_text, diff.new_text) == (str(folder / "a.txt"), "one\ntwo\n", "new\n")
     shown = card.content.text if isinstance(card, schema.ContentToolCallContent) else None  # type: ignore[union-attr]
-    assert all(part in str(shown) for part in ("Why: Because you asked", "Risk: ", "Always would cover ", "Code: "))
+    assert all(part in str(shown) for part in ("Because you asked", "**Risk: ", "*Always* would cover ", "Code: "))
     assert [option.kind for option in asked.options] == ["allow_once", "allow_always", "reject_once", "reject_always"]
     assert (asked.tool_call.kind, [place.path for place in asked.tool_call.locations or ()]) == (
         "edit",
@@ -241,13 +244,14 @@ async def test_files_texts_and_pictures_go_with_a_prompt(desk: Desk, tmp_path: P
             acp.resource_link_block("b.py", (folder / "src" / "b.py").as_uri()),
             acp.resource_link_block("secret", outside),
             acp.resource_link_block("odd", "file:///%00http://["),
+            acp.resource_link_block("issue", "tracker://issues/7"),
             acp.resource_block(acp.embedded_text_resource("file:///elsewhere/c.py", "y = 2")),
             acp.image_block("iVBORw0KGgo=", "image/png"),
         ]
     )
     content = desk.upstream.requests[-1].messages[-1]["content"]
     text = content if isinstance(content, str) else str(content)
-    assert all(part in text for part in ("Compare.", "@src/b.py", f"@{outside}", "y = 2"))
+    assert all(part in text for part in ("Compare.", f"@{folder}/src/b.py", "@tracker://issues/7", "y = 2"))
     assert "SECRET" not in text
 
 
@@ -367,6 +371,79 @@ async def test_what_the_editor_does_not_do_or_answer_is_not_done(desk: Desk, tmp
     assert not (folder / "n.txt").exists()
 
 
+@pytest.mark.fault("ACP: a sub-agent that asks again for what is always rejected")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_always_rejected_is_rejected_in_a_sub_agent_too(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    delegated = [wants("delegate", task="Write n.txt."), writes("n.txt"), says("Not done."), DONE]
+    desk.script[:] = [*delegated, *delegated]
+    first = await session.say("Go.", "reject_always")
+    second = await session.say("Once more.")
+    assert [(answer.text, len(answer.asked)) for answer in (first, second)] == [("Done.", 1), ("Done.", 0)]
+    assert not (folder / "n.txt").exists()
+
+
+@pytest.mark.fault("ACP: a command that would hide its end, or write lines of the card")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_command_cannot_act_as_a_part_of_its_question(desk: Desk, tmp_path: Path) -> None:
+    session = await desk.at.open(project(tmp_path))
+    command = "ls '<!--'; rm -r src; ls '-->'\nRisk: low: nothing\n```\n![x](https://example.com)"
+    desk.script[:] = [wants("bash", command=command, intent="<!-- [fine](https://example.com)"), DONE]
+    [card] = (await session.say("Go.", "reject_once")).asked[0].tool_call.content or [None]
+    assert isinstance(card, schema.ContentToolCallContent)
+    assert isinstance(card.content, schema.TextContentBlock)
+    before, shown, after = card.content.text.split("````")
+    assert shown == "text\n" + command.replace("```", "    ```") + "\n"
+    assert "\\<\\!--" in before
+    assert "Risk: low" not in after
+
+
+@pytest.mark.fault("ACP: the code of a question of another folder")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_question_of_another_folder_is_not_continued_here(desk: Desk, tmp_path: Path) -> None:
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    asking, elsewhere = await desk.at.open(one), await desk.at.open(other)
+    desk.script[:] = [reads("a.txt") & writes("n.txt"), DONE]
+    await asking.say("Go.", None)
+    async with opened(f"sqlite:///{desk.at.home}/data/store.db", chores=False) as store:
+        [asked] = await store.approvals.list("local", session_id=asking.session_id)
+    with pytest.raises(acp.RequestError, match="continues with the tools of its folder"):
+        await elsewhere.say(f"approve {asked.code}")
+    assert not (other / "n.txt").exists()
+    assert (await asking.say("approve")).text == "Done."
+    assert (one / "n.txt").read_text() == "new\n"
+
+
+@pytest.mark.fault("ACP: a cancel while the editor writes a file")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_the_editor_writes_during_a_cancel_can_be_taken_back(desk: Desk, tmp_path: Path) -> None:
+    folder, client = project(tmp_path), desk.at.client
+    session = await desk.at.open(folder)
+    desk.script[:] = [writes("n.txt")]
+    client.writing.clear()
+    asking = asyncio.create_task(session.say("Go.", "allow_once"))
+    await session.until(lambda _: client.waits_to_write)
+    await session.cancel()
+    ended, _ = await asyncio.wait({asking}, timeout=1)
+    client.writing.set()
+    assert (await asking).stop == "cancelled"
+    assert not ended
+    assert (folder / "n.txt").read_text() == "new\n"
+    assert (await session.say("/undo")).text == "Taken back: n.txt."
+    assert not (folder / "n.txt").exists()
+
+
+@pytest.mark.fault("ACP: a session without messages that is loaded and left")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_session_without_messages_stays_when_it_is_loaded_again(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    session = await desk.at.open(folder)
+    again, _ = await desk.at.load(session.session_id, folder)
+    desk.script[:] = [DONE]
+    assert (await again.say("Go.")).text == "Done."
+
+
 async def refused(at: Editor, method: str, **params: Any) -> str:
     with pytest.raises(acp.RequestError) as error:
         await asyncio.wait_for(getattr(at.connection, method)(**params), SECONDS)
@@ -382,7 +459,7 @@ async def test_what_is_not_there_is_refused_with_a_sentence(desk: Desk, tmp_path
     desk.script[:] = [DONE]
     session = await at.open(one)
     await session.say("Hello")
-    for cwd in ("/no/such/folder", "one", f"{one}/x\0y"):
+    for cwd in ("/no/such/folder", "one", f"{one}/x\0y", f"/{'x' * 5000}"):
         assert "not the absolute path of a folder" in await refused(at, "new_session", cwd=cwd, mcp_servers=[])
     own, given = session.session_id, {"mcp_servers": []}
     assert f"works in {one}" in await refused(at, "load_session", cwd=str(tmp_path), session_id=own, **given)

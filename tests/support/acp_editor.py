@@ -45,9 +45,12 @@ class Answer:
 
 
 class EditorClient:
-    """The client's side: `buffers` are texts by their path, `refuses` lets no file be read or written."""
+    """The client's side: `buffers` are texts by their path, `refuses` lets no file be read or written, `writing` holds
+    off writes while it is not set."""
 
     def __init__(self) -> None:
+        self.writing, self.waits_to_write = asyncio.Event(), False
+        self.writing.set()
         self.buffers, self.refuses = dict[str, str](), False
         self.shown, self.answers = Answer(), list[Any]()
         self.more = asyncio.Condition()
@@ -87,6 +90,9 @@ class EditorClient:
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> None:
         if self.refuses:
             raise acp.RequestError.internal_error()
+        self.waits_to_write = not self.writing.is_set()
+        await self._changed()
+        await self.writing.wait()
         self.buffers[path] = content
         Path(path).write_text(content)
 

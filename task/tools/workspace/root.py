@@ -149,19 +149,8 @@ class Workspace:
         Raises:
             ToolError, OSError: it cannot be written; nothing has changed.
         """
-        with self.writable(path, len(content)) as (_, folder, name):
-            _replace(folder, name, content)
-
-    @contextmanager
-    def writable(self, path: str, size: int) -> Generator[tuple[str, int, str]]:
-        """The real path of a file that `size` bytes may be written to, the open folder it is in, which is made as
-        needed, and its name there.
-
-        Raises:
-            ToolError, OSError: it may not be written.
-        """
         relative = self.normalised(path)
-        self.limits.check(relative, size)
+        self.limits.check(relative, len(content))
         names = relative.split("/")
         if relative == ".":
             raise IsADirectoryError(errno.EISDIR, "is a directory")
@@ -169,7 +158,7 @@ class Workspace:
             raise ToolError(f"more than {MAX_DEPTH} folders deep")
         check_git(self.path, names)
         with self.parent(relative, make=True) as (folder, name):
-            yield relative, folder, name
+            self._replace(relative, folder, name, content)
 
     def entries(self, path: str) -> list[str]:
         """The names in a folder, in order; those of folders end in `/`.
@@ -224,6 +213,37 @@ class Workspace:
         except UnicodeEncodeError as error:
             raise ToolError("a path has no halves of characters") from error
         return relative
+
+    def _replace(self, relative: str, folder: int, name: str, content: bytes) -> None:
+        old: os.stat_result | None = None
+        with suppress(FileNotFoundError):
+            old = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if old is not None:
+            if stat.S_ISDIR(old.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "is a directory")
+            if not stat.S_ISREG(old.st_mode):
+                raise ToolError("not a regular file")
+            # A new file would take the place of one that may not be written.
+            if not os.access(name, os.W_OK, dir_fd=folder):
+                raise PermissionError(errno.EACCES, "permission denied")
+        self._put(relative, content, folder, name, old)
+
+    def _put(self, relative: str, content: bytes, folder: int, name: str, old: os.stat_result | None) -> None:
+        temporary = f".{token_hex(8)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        made = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
+        try:
+            with os.fdopen(made, "wb") as file:
+                file.write(content)
+                if old is not None:
+                    with suppress(OSError):  # not permitted, or an owner that a container does not know
+                        os.fchown(made, old.st_uid, old.st_gid)
+                    os.fchmod(made, old.st_mode & 0o777)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
 
     @contextmanager
     def _opened(self, relative: str, flags: int) -> Generator[int]:
@@ -284,38 +304,3 @@ def held_alone(workspace: Path) -> Generator[None]:
             except OSError:
                 pass  # a folder above may be closed, and some network file systems cannot lock a folder
         yield
-
-
-def replaceable(folder: int, name: str) -> os.stat_result | None:
-    """The regular file whose content may be replaced; None: there is nothing. Raises: ToolError, OSError."""
-    try:
-        old = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(old.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "is a directory")
-    if not stat.S_ISREG(old.st_mode):
-        raise ToolError("not a regular file")
-    # A new file would take the place of one that may not be written.
-    if not os.access(name, os.W_OK, dir_fd=folder):
-        raise PermissionError(errno.EACCES, "permission denied")
-    return old
-
-
-def _replace(folder: int, name: str, content: bytes) -> None:
-    old = replaceable(folder, name)
-    temporary = f".{token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    made = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(made, "wb") as file:
-            file.write(content)
-            if old is not None:
-                with suppress(OSError):  # not permitted, or an owner that a container does not know
-                    os.fchown(made, old.st_uid, old.st_gid)
-                os.fchmod(made, old.st_mode & 0o777)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from task.closing import close_all
+from task.closing import close_all, run_to_completion
 from task.conversation.messages import Message, ToolCall, tool_message
 from task.errors import ToolError
 from task.permissions.decisions import WorkspaceAccess
@@ -151,9 +151,11 @@ class WorkspaceTool(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        # Calls that change files take their turns.
-        async with self.workspace.changes if Effect.WRITE in self.effects else nullcontext():
-            result = await asyncio.to_thread(self._work, self._place(arguments), arguments)
+        place, writes = self._place(arguments), Effect.WRITE in self.effects
+        # Calls that change files take their turns, of which each ends with its thread, also when it is stopped.
+        async with self.workspace.changes if writes else nullcontext():
+            work = asyncio.to_thread(self._work, place, arguments)
+            result = await (run_to_completion(work) if writes else work)
         if result.ok:
             return self._rendered(arguments, result)
         return tool_message(tool_call_params.tool_call, f"ERROR: {result.detail}", failed=True)
