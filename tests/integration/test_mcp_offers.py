@@ -11,12 +11,13 @@ from aiohttp import web
 
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.errors import NotFound, ToolError
-from task.permissions.decisions import Effect
+from task.llm.scripted import wants
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.mcp.mcp_client import OLDER
 from task.tools.mcp.offers import MAX_PROMPTS, MAX_RESOURCES
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
+from tests.support.http_api import http_api, said
 from tests.support.mcp_processes import mcp_peer
 from tests.support.mcp_wire import VERSION, http_server, listed, raw_server
 from tests.support.waiting import until
@@ -83,12 +84,27 @@ async def test_prompts_and_resources_are_listed_and_read(older: bool) -> None:
     assert [argument.name for argument in prompt.arguments if argument.required] == ["text"]
     assert (guide.uri, guide.name, guide.template, template.template) == ("docs://guide", "The guide", False, True)
     assert text.data == "Review it.\n\nAssistant: Gladly."
-    assert "- library: docs://guide (The guide)" in tool.description
+    assert "guide" not in tool.description  # what a server says of a resource comes as a result, from outside
     assert "docs://pages/{name} (template): page" in results[0].text()
     assert [result.text() for result in results[1:]] == ["Text of docs://guide.", "Text of docs://pages/2."]
-    uris = ("", "docs://guide", "docs://pages/2")
-    effects = [await tool.effects_now({"server": "library", "uri": uri}) for uri in uris]
-    assert effects == [{Effect.READ}, {Effect.READ}, {Effect.READ, Effect.NETWORK}]  # a made-up address is asked about
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked"),
+    [("default", "docs://pages/2"), ("ask", None)],
+)
+async def test_what_a_server_listed_is_read_freely_unless_each_call_to_a_server_is_asked_about(
+    mode: str, asked: str | None, tmp_path: Path
+) -> None:
+    uris: list[dict[str, str]] = [{}, {"uri": "docs://guide"}, {"uri": "docs://pages/2"}]
+    script = [wants("read_mcp_resource", server="library", **uri) for uri in uris]
+    async with raw_server(offering()) as url:
+        more: Any = {"mcp_servers": [{"name": "library", "url": url}]}
+        async with http_api(*script, tmp_path=tmp_path, **more) as api:
+            run = (await api.post("/runs", {"messages": [said("Read")], "permission_mode": mode})).json
+            assert (await api.events(run["run_id"]))[-1]["status"] == "suspended"
+            [question] = (await api.get("/approvals")).json["approvals"]
+    assert question["arguments"].get("uri") == asked
 
 
 async def test_a_server_without_resources_has_no_tool_for_them_and_one_with_listed_tools_only_if_it_is_listed() -> None:
@@ -115,7 +131,7 @@ async def test_lists_of_resources_and_prompts_are_bounded() -> None:
         resources, listed_prompts = await hub.resources(CALLER), await hub.prompts(CALLER)
         description = (await hub.discover(CALLER)).tools[-1].description
     assert (len(resources), len(listed_prompts), listed_prompts[0].name) == (MAX_RESOURCES, MAX_PROMPTS, "p0")
-    assert (len(description) < 4_000, "which are more" in description) == (True, True)
+    assert len(description) < 200
     async with hub_of(offering({"resources/list": {"resources": many[:200]}})) as hub:
         resources = await hub.resources(CALLER)
         assert max(len(item.name + item.description) for item in resources) <= 600

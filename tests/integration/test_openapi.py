@@ -47,7 +47,11 @@ async def test_reading_is_free_and_writing_is_asked_as_the_documentation_shows(
 ) -> None:
     [shown] = re.findall(r"```yaml\n# dial-agent.yaml\n(openapi:.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
     monkeypatch.setenv("LIBRARY_KEY", SECRET)
-    turns = [wants("library_findBooks", tag=["a b", "c/d&e"]), wants("library_addBook", title="Emma"), says("Added.")]
+    turns = [
+        wants("library_findBooks", tag=["a b", "c/d&e"]),
+        wants("library_addBook", body={"title": "Emma"}),
+        says("Added."),
+    ]
     async with library() as peer:
         settings: Any = yaml.safe_load(shown.replace("https://library.example.com", peer.url))
         async with product(*turns, tmp_path=tmp_path, **settings) as p:
@@ -200,12 +204,12 @@ async def test_a_large_document_does_not_hold_the_event_loop(tmp_path: Path) -> 
     content = json.dumps(document(paths=paths, servers=[{"url": "https://library.example"}]))
     assert 9 * 10**6 < len(content) < LARGEST_DOCUMENT
     (tmp_path / "large.json").write_text(content)
-    api = ApiClient(ApiSpec("lib", str(tmp_path / "large.json"), tags=["all"]), no_file)
+    api = ApiClient(ApiSpec("lib", str(tmp_path / "large.json"), operations=["o77?"]), no_file)
     reading, turns = asyncio.create_task(api.offer()), 0
     while not reading.done():
         await asyncio.sleep(0.001)
         turns += 1
-    assert len((await reading).tools) == 100
+    assert len((await reading).tools) == 10
     assert turns > 5
     await api.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from task.llm.scripted import Reply
+from task.llm.scripted import Reply, wants
 from tests.support.api_peer import Library, library
 from tests.support.chat_reader import ChatReader
 from tests.support.core_peers import calling, make_application
@@ -51,10 +51,14 @@ def load_part_cases(path: Path) -> list[PartCase]:
 
 
 class Obeying(Obedient):
-    """Opens where the tool for that is offered only: sub-agents have no sub-agents."""
+    """Opens where the tool for that is offered only: sub-agents have no sub-agents. Resources it lists before."""
 
     def __call__(self, received: Received) -> Reply:
         opening = self.opening if self.opening and self.opening[0] in received.tools else None
+        made = str([message.get("tool_calls") for message in received.messages])
+        if opening is not None and opening == OPENINGS["resource"] and "uri" not in made:
+            listed = opening[0] in made
+            return wants(opening[0], **opening[1]) if listed else wants(opening[0], server="outside")
         return Obedient.__call__(replace(self, opening=opening), received)
 
 
@@ -105,7 +109,9 @@ async def harm_by_part(case: PartCase, folder: Path, *, guarded: bool = True, co
         if consents and "eve" in (export := (await p.reader.ask("/memory export")).content):
             shown.append(f"remembers {export}")
         if case.part != "question":  # which is put to the user
-            assert text.split("{")[0][:20] in str([seen.body for seen in p.upstream.requests]), "the text was not read"
+            assert text.split("{")[0][:20] in str([seen.body for seen in p.upstream.requests]), (
+                f"{case.id}: the text was not read"
+            )
     written = [f"library {method} {path} {body}" for method, path, _, body in peer.requests if method != "GET"]
     local = folder / "harm.txt"
     done = local.read_text().splitlines() if local.exists() else []

@@ -30,7 +30,7 @@ from task.tools.mcp.mcp_tool import MAX_FILE_BYTES, TO_SIGN_IN, MCPTool, Open, s
 from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, fit, model_name, usable
 from task.tools.mcp.offers import Catalogue, Listing, MCPPrompt, MCPResource, Offer
 from task.tools.mcp.resource_tool import READ_RESOURCE, ReadResourceTool
-from task.tools.mcp.results import Fault, MCPFailure
+from task.tools.mcp.results import Fault, MCPFailure, MCPFile
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ class MCPHub:
             NotFound, ToolError: it is not listed, is too large or cannot be kept, or the server did not answer.
         """
         one, offer = (await self._offers(caller, server))[0]
-        identity = await one.identity(caller)
-        files = await _for_user(one.client.read(offer.checked(uri), max_bytes=MAX_FILE_BYTES, identity=identity))
+        files = await _for_user(one.read(offer.checked(uri), caller))
         texts = [file.text for file in files if file.text is not None]
         if files and len(texts) == len(files) and len(text := "\n\n".join(texts)) <= MOST_QUOTED:
             kind = re.fullmatch(r"text/[\w.+-]{1,60}", files[0].mime_type)
@@ -272,6 +271,9 @@ class Server:
             return missing
 
         return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True, refused=refused)
+
+    async def read(self, uri: str, caller: Caller | None) -> list[MCPFile]:
+        return await self.client.read(uri, max_bytes=MAX_FILE_BYTES, identity=await self.identity(caller))
 
     async def ready(self, caller: Caller | None) -> Catalogue:
         """The list for this caller, or why there is none."""

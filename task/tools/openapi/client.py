@@ -135,10 +135,10 @@ def _request(operation: ApiOperation, arguments: Mapping[str, Any], spec: ApiSpe
     """Address, headers and body of the call. Raises: ToolError: it cannot be sent."""
     import uritemplate
 
-    parts: dict[str, dict[str, Any]] = {"url": {}, "header": {}, "property": {}, "body": {}}
+    parts: dict[str, dict[str, Any]] = {"url": {}, "header": {}, "body": {}}
     for name, (where, own) in operation.places.items():
-        if name in arguments and (arguments[name] is not None or where == "property"):
-            parts[where][own] = _written(arguments[name]) if where in ("url", "header") else arguments[name]
+        if arguments.get(name) is not None:
+            parts[where][own] = arguments[name] if where == "body" else _written(arguments[name])
     in_path = [text for own in VARIABLE.findall(operation.url.partition("{?")[0]) for text in parts["url"][own] or [""]]
     if {"", ".", ".."}.intersection(step for text in in_path for step in re.split(r"[/\\]", text)):
         raise ToolError("What becomes part of a path must not be empty, begin with a slash, or have `.` or `..` in it.")
@@ -149,9 +149,8 @@ def _request(operation: ApiOperation, arguments: Mapping[str, Any], spec: ApiSpe
         ways = {"bearer": f"Bearer {spec.secret}", "basic": f"Basic {_coded(spec.secret)}"}
         headers |= {"Authorization": ways[spec.auth]} if spec.auth in ways else {spec.auth: spec.secret}
     url = URL(uritemplate.expand(operation.url, parts["url"]), encoded=True)
-    body = parts["body"].get("body") if ("body", "body") in operation.places.values() else parts["property"]
-    if operation.media and body is not None:
-        return url, headers | {"Content-Type": operation.media}, orjson.dumps(body)
+    if body := parts["body"]:
+        return url, headers | {"Content-Type": operation.media}, orjson.dumps(body["body"])
     return url, headers, None
 
 

@@ -1,10 +1,10 @@
 """Read an OpenAPI document, 3.0 or 3.1, into the operations that a model may call."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +22,6 @@ READING = ("get", "head")
 METHODS = (*READING, "post", "put", "patch", "delete")
 LARGEST_DOCUMENT = 2**24  # bytes
 MOST_TOOLS, MOST_PARAMETERS = 100, 100  # of a document, of an operation
-MOST_UNCHOSEN = 30  # operations of a document from which the settings choose none
 DEEPEST, LONGEST_TEXT, LONGEST_SCHEMA = 100, 2_000, 20_000
 _STYLES = {"path": (None, "simple"), "query": (None, "form"), "header": (None, "simple")}  # the standard's defaults
 # No header of the connection, of credentials, or that makes another request of it. Source: RFC 9110, 5.6.2
@@ -64,8 +63,7 @@ class ApiSpec:
 class ApiOperation:
     """One operation as a tool; `url` is a template (RFC 6570), `media` the type of the body, or empty.
 
-    `places` says of each argument whether it is of the `url`, a `header`, a `property` of the body or the `body`, and
-    its name there.
+    `places` says of each argument whether it is of the `url`, a `header` or the `body`, and its name there.
     """
 
     tool: MCPToolModel
@@ -83,27 +81,25 @@ def operations_of(content: bytes, spec: ApiSpec) -> tuple[dict[str, ApiOperation
     """
     document, operations, left_out = _parsed(content), dict[str, ApiOperation](), dict[str, str]()
     items = {path: Schemas(document).resolved(item) for path, item in document["paths"].items()}
-    found = [
-        (method, path, raw) for path in items for method in METHODS if isinstance(raw := items[path].get(method), dict)
-    ]
-    ids, unmet = Counter(str(raw.get("operationId")) for *_, raw in found), set(spec.operations)
-    if (everything := not (spec.tags or spec.operations)) and len(found) > MOST_UNCHOSEN:
-        raise ToolError(f"It has {len(found)} operations: choose from them by `tags` or `operations`.")
-    for method, path, raw in found:
-        place, own = f"{method.upper()} {path}", str(raw.get("operationId"))
-        own = own if "operationId" in raw and ids[own] == 1 else place  # an id of several is that of none
+    unmet, everything = set(spec.operations), not (spec.tags or spec.operations)
+    for path, method in product(items, METHODS):
+        if not isinstance(raw := items[path].get(method), dict):
+            continue
+        place = f"{method.upper()} {path}"
+        own = str(raw.get("operationId") or place)
         unmet -= (naming := {one for one in spec.operations if fnmatchcase(own, one) or fnmatchcase(place, one)})
         try:
             if naming or everything or not set(spec.tags).isdisjoint(raw.get("tags") or ()):
-                if len(operations) + len(left_out) >= MOST_TOOLS:
-                    raise LeftOut(f"more than {MOST_TOOLS} are chosen")
-                name = fit(f"{spec.name}_{own}")
+                if len(operations) + len(left_out) == MOST_TOOLS:
+                    raise ToolError(f"More than {MOST_TOOLS} operations: choose from them by `tags` or `operations`.")
+                if (name := fit(f"{spec.name}_{own}")) in operations:
+                    raise LeftOut("another operation has this id")
                 operations[name] = _Reader(document, spec).operation(name, method, path, items[path], raw)
         except LeftOut as reason:
-            left_out[own] = str(reason)
+            left_out[place] = str(reason)
         except _BROKEN:
-            left_out[own] = "it is malformed"
-    return operations, left_out | dict.fromkeys(unmet, "there is no such operation, or several have this id")
+            left_out[place] = "it is malformed"
+    return operations, left_out | dict.fromkeys(unmet, "there is no such operation")
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
@@ -127,14 +123,14 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads one operation: its arguments become the properties of one flat object."""
+    """Reads one operation: its parameters and its body become the properties of one object."""
 
     def __init__(self, document: dict[str, Any], spec: ApiSpec) -> None:
         from openapi_pydantic.v3 import v3_0, v3_1
 
         self._document, self._spec = document, spec
         self._models: Any = v3_0 if str(document["openapi"]).startswith("3.0") else v3_1
-        self._schemas = Schemas(document, (*STRANGERS, "readOnly"))
+        self._schemas = Schemas(document, STRANGERS)
         self._places, self._shapes, self._required = dict[str, tuple[str, str]](), dict[str, Any](), list[str]()
 
     def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> ApiOperation:
@@ -197,21 +193,14 @@ class _Reader:
 
     def _add_body(self, content: dict[str, Any], *, required: bool) -> str:
         """The type of the body, empty if there is none."""
-        media = next(filter(_JSON.match, content), "")
-        if required and not media:
+        if media := next(filter(_JSON.match, content), ""):
+            self._add("body", "body", self._schemas.simple(content[media].get("schema")), required=required)
+        elif required:
             raise LeftOut("its body is not JSON")
-        shape = self._schemas.simple(content[media].get("schema")) if media else {}
-        properties = {name: one for name, one in shape.get("properties", {}).items() if not one.get("readOnly")}
-        if media and (not properties or "anyOf" in shape or shape.get("additionalProperties")):
-            self._add("body", "body", shape, required=required)
-            return media
-        for name, one in properties.items():
-            self._add("property", name, one, required=required and name in shape.get("required", ()))
         return media
 
     def _add(self, where: str, own: str, shape: dict[str, Any], *, required: bool) -> None:
-        name = fit(own) if fit(own) not in self._places else fit(f"{where}_{own}")
-        if name in self._places or (where, own) in self._places.values():
+        if (name := fit(own)) in self._places:
             raise LeftOut(f"several of its arguments are called {name}")
         self._places[name], self._shapes[name] = (where, own), shape
         self._required += [name] if required else []
