@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -152,6 +153,7 @@ class UserMemory:
     seal: StateSeal
     now: Callable[[], float]
     application: str = ""
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one after the other within a turn
 
     async def load(self) -> Memory:
         """The memory now."""
@@ -159,13 +161,14 @@ class UserMemory:
 
     async def change(self, edit: Callable[[Memory], Memory]) -> Memory:
         """Change the memory that there is now; the new one."""
-        for _ in range(ATTEMPTS):
-            memory, before = await self._read()
-            changed = edit(memory)
-            body = asdict(changed)
-            content = orjson.dumps({**body, "signature": self._signature(body)}, option=orjson.OPT_INDENT_2)
-            if changed is memory or await self.place.put(self.owner, MEMORY, content.decode(), before):
-                return changed
+        async with self._changing:
+            for _ in range(ATTEMPTS):
+                memory, before = await self._read()
+                changed = edit(memory)
+                body = asdict(changed)
+                content = orjson.dumps({**body, "signature": self._signature(body)}, option=orjson.OPT_INDENT_2)
+                if changed is memory or await self.place.put(self.owner, MEMORY, content.decode(), before):
+                    return changed
         raise Conflict("The memory is being changed elsewhere, so nothing was done. Try again in a moment.")
 
     async def delete(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from task.conversation.messages import RECALLED, Message, Role
 from task.conversation.pruning import text_tokens
 from task.core_client.models import Caller
-from task.errors import AgentError, InvalidRequest, ToolError
+from task.errors import AgentError, ToolError
 from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
 from task.memory.memories import FACT_CHARS, Fact, Memories, Memory, UserMemory
 from task.permissions.policy import FORGET, REMEMBER
@@ -132,6 +132,6 @@ class MemoryTool(BaseTool):
         given = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         try:
             known = await self._memory.change(lambda known: self._edit(known, given))
-        except InvalidRequest as error:
+        except AgentError as error:
             raise ToolError(str(error)) from error
         return f"Done. The memory has {len(known.facts)} facts now. The user sees and changes them with `/memory`."
