@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic, perf_counter
 from typing import Literal
 
 from task.conversation.inner import outer_id
-from task.conversation.messages import Message, Role, ToolCall, repaired, unanswered, user
+from task.conversation.messages import Message, Role, ToolCall, interrupted, repaired, unanswered, user
 from task.errors import AgentError, ProviderError
 from task.llm.base import (
     Accumulator,
@@ -28,6 +28,7 @@ from task.llm.window import ContextWindow
 from task.output.sinks import ChoiceSink, ProgressStages
 from task.permissions.decisions import Decision
 from task.permissions.gate import Grant
+from task.prompts import CONCLUDE, UNFINISHED
 from task.telemetry.operations import first_text, model_request
 from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, RepeatGuard, Toolbox
@@ -35,11 +36,6 @@ from task.tools.toolbox import Pending, RepeatGuard, Toolbox
 LAST_ANSWER_SECONDS = 60.0
 PIECE = 8_000  # characters of a text that are filtered before others have a turn of the event loop
 CONTENT_FILTER, EMPTY_ANSWER = "content_filter", "empty_answer"  # codes of failures that the model itself ended with
-CONCLUDE = (
-    "[Note from the system, not from the user] You have reached {limit}, and no more tools can be called in this turn. "
-    "Answer now with what you have found, and say plainly what was not done."
-)
-UNFINISHED = "I stopped at {limit} before the work was done. Ask me to go on, or ask for a smaller step."
 
 
 @dataclass(slots=True)
@@ -101,8 +97,7 @@ class LoopObserver:
 
     `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
     `last`: no tools are offered in it any more. `decided` and `call_ended` are called for calls of sub-agents too, by
-    their ids outside, and `call_ended` with each interim message. `trace_id` is the id of the run's trace, where it has
-    one.
+    their ids outside, and `call_ended` with each interim message. `trace_id` is that of the run's trace, if any.
     """
 
     trace_id: str = ""
@@ -145,14 +140,6 @@ class LoopObserver:
             self.then.run_ended(outcome)
 
 
-def interrupted(added: Sequence[Message], pending: Collection[str] = ()) -> tuple[Message, ...]:
-    """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
-    results = 0
-    while results < len(added) and added[results].role is Role.TOOL:
-        results += 1
-    return (*added[:results], *repaired(added[results:], pending))
-
-
 @dataclass(frozen=True, slots=True)
 class ToolLoop:
     """One model, one toolbox, one set of limits."""
@@ -189,23 +176,20 @@ class _Run:
         self._options, self._usage, self._tool_usage = loop.options, Usage(), dict[str, Usage]()
         # A resumed run starts with these. One may have run although its result is lost: only the caller can say so.
         self._open = unanswered(messages)
-        self._base = self._past_end = len(messages)
-        if self._open:
-            self._base = self._past_end = max(place for place, message in enumerate(messages) if message.tool_calls)
+        asked = [place for place, message in enumerate(messages) if message.tool_calls] if self._open else []
+        self._base = self._past_end = asked[-1] if asked else len(messages)
         self._past = repaired(messages[: self._base])  # the run only adds: what a request had is not repaired again
         self._added = list[Message]()
         self._deadline = loop.clock() + loop.limits.run_seconds
         self._cut = self._spoke = False  # whether text of an earlier step stands in the answer
 
-    def ended(
-        self, status: Status, pending: Sequence[Pending] = (), limit: str | None = None, error: AgentError | None = None
-    ) -> RunOutcome:
+    def ended(self, status: Status, pending: Sequence[Pending] = (), limit: str | None = None) -> RunOutcome:
         ids = {outer_id(item.call.id) for item in pending}
         left = ids | {call.id for call in self._open}
         self._messages[self._base :] = repaired(self._messages[self._base :], left)
         added, by_tools = interrupted(self._added, ids), dict(self._tool_usage)
         left_out = tuple(sorted(self._loop.window.discarded))
-        return RunOutcome(status, added, self._usage, tuple(pending), limit, error, by_tools, self._cut, (), left_out)
+        return RunOutcome(status, added, self._usage, tuple(pending), limit, None, by_tools, self._cut, (), left_out)
 
     async def outcome(self) -> RunOutcome:
         loop, limits, spent = self._loop, self._loop.limits, self._loop.limits.spent or Spent()
@@ -214,10 +198,9 @@ class _Run:
             waiting = await self._run_calls(self._open) if self._open else []
             while not waiting:
                 left = self._deadline - loop.clock()
-                tokens = spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
                 if steps >= limits.steps:
                     return await self._conclude(f"the limit of {limits.steps} steps")
-                if limits.run_tokens is not None and tokens >= limits.run_tokens:
+                if limits.run_tokens is not None and spent.tokens + self._caller.used() >= limits.run_tokens:
                     return await self._conclude(f"the limit of {limits.run_tokens} tokens")
                 try:
                     if left <= 0:
@@ -231,7 +214,7 @@ class _Run:
                 waiting = await self._run_calls(reply.tool_calls)
                 steps += 1
         except AgentError as error:
-            return self.ended("failed", error=error)
+            return replace(self.ended("failed"), error=error)
         return self.ended("suspended", pending=waiting)
 
     def _add_tool_usage(self, usage: Usage, model: str = TOOLS, /) -> None:
@@ -343,8 +326,7 @@ class _Run:
         if message.tool_calls:
             self._spoke = self._spoke or bool(message.content)
             # Doors offer tools by names of their own.
-            calls = tuple(map(self._loop.toolbox.names.resolved, message.tool_calls))
-            return message if calls == message.tool_calls else replace(message, tool_calls=calls)
+            return replace(message, tool_calls=tuple(map(self._loop.toolbox.names.resolved, message.tool_calls)))
         if received.finish_reason == "length":
             self._cut = True
         elif not message.content and not self._added:

@@ -9,13 +9,13 @@ from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.inner import DELEGATE, waiting_calls
 from task.conversation.inputs import Answer, timed
-from task.conversation.messages import FOLDER, Message, Role, system, unanswered
+from task.conversation.messages import FOLDER, Message, Role, interrupted, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.llm.pictures import with_pictures
-from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop, interrupted
+from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.memory.memories import Memories
 from task.memory.recall import recalled
 from task.output.links import Suspicion

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Literal, Self, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
@@ -308,6 +309,12 @@ def _paired(
         else:
             results.append(tool_message(calls[unique], missing.get(unique, INTERRUPTED), failed=True))
     return [replace(message, tool_calls=tuple(calls.values())), *results]
+
+
+def interrupted(added: Sequence[Message], pending: Collection[str] = ()) -> tuple[Message, ...]:
+    """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
+    results = sum(1 for _ in takewhile(lambda message: message.role is _TOOL, added))
+    return (*added[:results], *repaired(added[results:], pending))
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

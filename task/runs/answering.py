@@ -12,7 +12,7 @@ from typing import Any
 
 from task.approvals.approvals import RunApprovals
 from task.approvals.questions import question, said_in
-from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.conversation.messages import FunctionCall, Message, ToolCall, interrupted
 from task.core_client.files import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
@@ -23,7 +23,7 @@ from task.runs import events
 from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Run, iso
 from task.tools.declare import ClientTool
-from task.turn import TurnRequest, interrupted, remembering, take_turn
+from task.turn import TurnRequest, remembering, take_turn
 
 OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
 

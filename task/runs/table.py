@@ -147,10 +147,9 @@ class Preparing:
         """
         approvals = (await self._services.store.get()).approvals
         asked = await approvals.get(caller.owner, approval_id)
-        arguments, answer = answer.arguments, replace(answer, arguments=None)
-        if arguments is not None and any(asked_for(asked.call_id)):
-            answer = replace(answer, arguments=arguments)
-        elif arguments is not None and dict(arguments) != dict(asked.arguments):
+        arguments, asks = answer.arguments, any(asked_for(asked.call_id))
+        answer = answer if asks else replace(answer, arguments=None)
+        if arguments is not None and not asks and dict(arguments) != dict(asked.arguments):
             tool = named((await offered(self._services, self._profile, caller.of_tools()))[0]).get(asked.tool)
             if tool is None or INNER in asked.call_id:  # a sub-agent has its arguments already
                 raise Conflict(f"the arguments of {asked.tool!r} cannot be changed; approve or deny the call as it is")
@@ -194,11 +193,9 @@ class _Preparation:
 
     async def alone(self, sent: Sequence[Message]) -> RunRequest:
         """Messages without a session: they are all that is known of the conversation."""
-        owner, run = self.caller.owner, None
-        run_id = run_of_call(sent[-1].tool_call_id or "")
-        if run_id is not None:
-            with suppress(NotFound):
-                run = await self.store.runs.get(owner, run_id)
+        owner, run, run_id = self.caller.owner, None, run_of_call(sent[-1].tool_call_id or "")
+        with suppress(NotFound):
+            run = await self.store.runs.get(owner, run_id) if run_id is not None else None
         if run is not None and run.session_id is not None:
             return await self.in_order(await self.open_session(run.session_id), parted(sent)[1])
         history, new = await restored(self.store, owner, sent)
@@ -230,9 +227,9 @@ class _Preparation:
                 return self._request((came, "a question of another door"))
             calls = {call.id for call in unanswered(session.messages)}  # ids of calls recur
             about = {outer_id(item.call_id) for item in asked}
-            is_open = calls and calls <= about and (last is None or last.run_id == run_id)
-            found = "a question" if is_open else "a question followed by a message"
-            return self._request((came, found), session, run_id, asked)
+            waits = calls and calls <= about and (last is None or last.run_id == run_id)
+            row = (came, "a question" if waits else "a question followed by a message")
+            return self._request(row, session, run_id, asked)
         while came != "card" and later.status not in ANSWERED and (after := await runs.resumed_by(owner, later.run_id)):
             later = after
         # A run that failed before it wrote anything is continued where it stopped: what was approved has run.
@@ -328,8 +325,8 @@ class _Preparation:
             else:
                 reason = NOT_APPROVED
             closed.append(tool_message(call, reason, failed=True))
-            for question in (question for question in asked if question.status == "waiting"):
-                await approvals.answer(owner, question.approval_id, Answer(False, "another message came"))
+            for item in (item for item in asked if item.status == "waiting"):
+                await approvals.answer(owner, item.approval_id, Answer(False, "another message came"))
         return closed
 
     def _request(

@@ -1,13 +1,12 @@
 """The product's sections of the settings: limits, servers, search, store, HTTP API, permissions and local Core."""
 
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from task.settings.values import (
     AsJson,
-    Beginning,
+    Commands,
     EmbeddingsPlace,
     Folder,
     HttpUrl,
@@ -22,6 +21,7 @@ from task.settings.values import (
     StoreUrl,
     TextMap,
     Texts,
+    WholePath,
     setting,
 )
 
@@ -239,11 +239,6 @@ class HttpSettings(Section):
     )
 
 
-Commands = Annotated[
-    tuple[Beginning, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
-]
-
-
 class RuleSettings(Section):
     """One rule; what it leaves out fits every call."""
 
@@ -279,15 +274,8 @@ class PermissionSettings(Section):
 class WorkspaceSettings(Section):
     """A folder in which the agent works for these owners."""
 
-    path: Folder
+    path: WholePath
     owners: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-
-    @field_validator("path")
-    @classmethod
-    def _is_absolute(cls, path: Path) -> Path:
-        if not path.is_absolute():
-            raise ValueError("the path of a workspace is absolute")
-        return path
 
 
 class CodingSettings(Section):

@@ -87,6 +87,12 @@ def _zone(text: str) -> str:
     return text
 
 
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("the path must be absolute")
+    return path
+
+
 Listed = BeforeValidator(_list)  # text with commas, or JSON
 AsJson = BeforeValidator(_json)
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
@@ -96,9 +102,12 @@ Origin = Annotated[str, _like(r"https?://[\w.-]+(:\d{1,5})?", "an origin such as
 Origins = Annotated[list[Origin], Listed]
 Beginning = Annotated[str, Field(pattern=r"\S")]  # how commands begin
 Beginnings = Annotated[list[Beginning], Listed]
+_OneOrMore = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+Commands = Annotated[tuple[Beginning, ...], _OneOrMore]
 Paths = Annotated[list[Path], Listed]
 TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+WholePath = Annotated[Folder, AfterValidator(_absolute)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 _POSTGRES = "postgresql://user:password@host/name"
 _REDIS = "an address such as redis://localhost:6379/0, rediss://… or unix:///folder/socket"
