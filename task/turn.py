@@ -17,7 +17,7 @@ from task.llm.base import Usage
 from task.llm.pictures import with_pictures
 from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.memory.memories import Memories
-from task.memory.recall import recalled
+from task.memory.recall import GuardedModel, recalled
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
@@ -141,7 +141,9 @@ async def remembering(
     observer.recalled([fact.id for fact in recall.facts])
     # An application's instructions are text from outside, after which nothing is remembered.
     more = [tool for tool in recall.tools if not profile.application and tool.name not in named(profile.tools)]
-    backend = replace(profile.backend, chat_model=recall.guarded(profile.backend.chat_model))
+    make, backend = profile.backend.chat_model, profile.backend
+    if recall.note:
+        backend = replace(backend, chat_model=lambda name, caller: GuardedModel(make(name, caller), recall))
     return replace(profile, tools=[*profile.tools, *more], backend=backend), replace(request, note=recall.note)
 
 

@@ -12,7 +12,7 @@ from task.core_client.files import DialFiles, FileInfo, canonical, encoded, fold
 from task.errors import ToolError
 
 KEPT = ".undo/"  # in the user's own folder: what was replaced or deleted, the oldest first
-MEMORY = ".memory"
+MEMORY = ".memory"  # of several doors, also elsewhere in the bucket
 RESERVED = (".undo", "approvals", MEMORY)  # what the product itself keeps there
 KEPT_FILES = 20
 PAGE_FILES, PAGES = 1_000, 20
@@ -56,8 +56,7 @@ class UserFiles:
         if any(_UNFIT.fullmatch(name) for name in names) or not (names or folder):
             raise ToolError(f"{shortened(path)} is not a path: names are not blank, not '..', and none begins at '/'")
         url = start + "/".join(map(encoded, names)) + ("/" if folder and names else "")
-        # The bucket of a user may have memories of several doors.
-        if self._is_reserved(url) or MEMORY in names or f"{url}/".startswith(self.common):
+        if self._is_reserved(url) or f"{url}/".startswith(self.common):
             raise ToolError(f"{shortened(path)} is not the user's, but kept for other purposes. Leave it alone.")
         if is_url and changed and url.startswith(self.home):
             raise ToolError(f"Name this file by its path: {self.path(url)!r}")
@@ -71,7 +70,7 @@ class UserFiles:
         return f"./{path}" if _URL.match(path) else path
 
     def _is_reserved(self, url: str) -> bool:
-        return url.startswith(self.home) and url.removeprefix(self.home).split("/")[0] in RESERVED
+        return MEMORY in url.split("/") or url.removeprefix(self.home).split("/")[0] in RESERVED
 
     async def listing(self, folder: str, most: int, *, recursive: bool = False) -> tuple[list[FileInfo], bool]:
         """Up to `most` of what is in a folder, or of all files below it, and whether there are more; without ETags."""

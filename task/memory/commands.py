@@ -35,8 +35,8 @@ async def answered(memories: Memories | None, caller: Caller, door: str, line: s
             case ("on" | "off") as chosen, "", _:
                 known = await memory.change(lambda known: known.with_consent(chosen == "on", memory.now()))
             case "add", str(), _ if rest:
-                about = (f"the user, {door}", memory.application)
-                known = await memory.change(lambda known: known.with_fact(rest, memory.now(), *about))
+                about = memory.now(), f"the user, {door}", memory.application
+                known = await memory.change(lambda known: known.with_fact(rest, *about))
             case "export", "", _:
                 return fenced(json_bytes(await memory.load()).decode())
             case "delete", "all", "":

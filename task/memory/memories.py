@@ -120,11 +120,9 @@ class BucketFile:
             return True
         return False
 
-    async def delete(self, _: str, name: str) -> bool:
+    async def delete(self, _: str, name: str) -> None:
         with _unless(404):
             await self.user.delete(self._url(name), None)
-            return True
-        return False
 
     def _url(self, name: str) -> str:
         return f"{self.user.home}{name}/{name.strip('.')}.json"

@@ -44,10 +44,6 @@ class Recall:
     note: str
     tools: Sequence[BaseTool]
 
-    def guarded(self, make: Callable[[str, Caller], ChatModel]) -> Callable[[str, Caller], ChatModel]:
-        """What makes models, of which each loses the facts when the user withdraws the consent during the turn."""
-        return lambda name, caller: _Guarded(make(name, caller), self) if self.note else make(name, caller)
-
 
 async def recalled(
     memories: Memories, caller: Caller, door: str, messages: Sequence[Message], warn: Callable[[str], object]
@@ -92,7 +88,9 @@ def _line(fact: Fact) -> str:
     return f"- {fact.id} ({fact.date[:10]}): {json.dumps(fact.text, ensure_ascii=False)}"
 
 
-class _Guarded:
+class GuardedModel:
+    """A model that loses the facts of a turn when the user withdraws the consent during it."""
+
     def __init__(self, model: ChatModel, recall: Recall) -> None:
         self._model, self._recall, self._asked, self._given = model, recall, False, True
 
