@@ -13,6 +13,7 @@ from task.acp.files import EditorWorkspace
 from task.approvals.questions import card_text
 from task.conversation.inner import INNER
 from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.documents.model import code
 from task.llm.base import Usage
 from task.loop import LoopObserver
 from task.output.sinks import RESPONSE_CHARS, clipped
@@ -106,7 +107,7 @@ class Calls(LoopObserver):
             paths = [f"{access.root}/{path}" for path in access.paths] if access is not None else []
             places = [schema.ToolCallLocation(path=path, line=line) for path in paths]
         first = next((value.strip() for value in given.values() if isinstance(value, str) and value.strip()), "")
-        title = visible(f"{call.name}: {first.splitlines()[0][:60]}" if first else call.name)
+        title = visible(f"{call.name}: {first.splitlines()[0][:60]}" if first else call.name).replace("](", "] (")
         kind: schema.ToolKind = KINDS.get(call.name, "other")
         start = acp.start_tool_call(
             new_id("call"), title, kind=kind, status="in_progress", locations=places, raw_input=given
@@ -122,7 +123,8 @@ class Calls(LoopObserver):
             for place in shown.locations or ():
                 if (written := changed.pop(place.path, None)) is not None:
                     content.append(acp.tool_diff_content(place.path, written[1], written[0]))
-            content.append(_text(clipped(tool.shown(text) if tool is not None else text, RESPONSE_CHARS)))
+            shown_text = clipped(tool.shown(text) if tool is not None else text, RESPONSE_CHARS)
+            content.append(_text(code(shown_text).text))  # a picture in it must not be loaded
             status: schema.ToolCallStatus = "failed" if message.failed else "completed"
             self._update(acp.update_tool_call(shown.tool_call_id, status=status, content=content))
 

@@ -7,38 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from task.errors import ToolError
-from task.tools.workspace.changes import Changes
 from task.tools.workspace.root import Workspace
 
 Ask = Callable[..., dict[str, Any] | None]
 
 
 class EditorWorkspace(Workspace):
-    """A workspace whose texts come from the editor, where it `reads` them, and are written by it, where it `writes`.
+    """A workspace whose saved texts come from the editor, where it `reads` them, and are written by it, where it
+    `writes`.
 
     Paths are checked as in any other. `ask` sends the editor a request, from a thread; None: it was not done.
     `written` are the text before and after, by the files, until the editor is shown them.
     """
 
-    def __init__(self, path: Path, *, ask: Ask, reads: bool, writes: bool, changes: Changes, **given: Any) -> None:
+    def __init__(self, path: Path, *, ask: Ask, reads: bool, writes: bool, **given: Any) -> None:
         super().__init__(path, **given)
-        self._ask, self._reads, self._writes, self.changes = ask, reads, writes, changes
+        self._ask, self._reads, self._writes = ask, reads, writes
         self.written = dict[str, tuple[str | None, str]]()
 
     def read(self, path: str) -> bytes:
-        missing, saved = None, b""
-        try:
-            saved = super().read(path)
-            saved.decode()
-        except UnicodeDecodeError:
-            return saved
-        except FileNotFoundError as error:
-            missing = error  # until it is saved
-        place = str(self.path / self.normalised(path))
-        text = (self._ask("fs/read_text_file", path=place) or {}).get("content") if self._reads else None
-        if missing is not None and not isinstance(text, str):
-            raise missing
-        content = text.encode(errors="replace") if isinstance(text, str) else saved
+        content = super().read(path)
+        with suppress(UnicodeDecodeError):
+            content.decode()
+            place = str(self.path / self.normalised(path))
+            text = (self._ask("fs/read_text_file", path=place) or {}).get("content") if self._reads else None
+            content = text.encode(errors="replace") if isinstance(text, str) else content
         if len(content) > self.limits.read_bytes:
             raise ToolError(f"too large ({len(content):,} bytes, at most {self.limits.read_bytes:,})")
         return content

@@ -84,13 +84,14 @@ class EditorSession:
         self.caller, self.busy, self.cancelled = caller, False, False
         self._editor, self._store, self._question = editor, store, ""
         self._loop, self._rejected, self._shown = asyncio.get_running_loop(), set[tuple[str, str]](), set[str]()
-        self.changes = Changes(folder, store.database.place)
         can = {"reads": editor.reads, "writes": editor.writes}
-        product = place(folder, partial(EditorWorkspace, ask=self._ask, changes=self.changes, **can))
-        self.changes.data_dir, self._folder = product.settings.data_dir, product.tools
+        product = place(folder, partial(EditorWorkspace, ask=self._ask, **can))
+        self.changes, self._folder = Changes(folder, product.settings.data_dir, store.database.place), product.tools
         self._hub = MCPHub(specs, product.services.files)
         self.product = replace(product, profile=replace(product.profile, workspace_tools=self._tools))
         workspace = next((item for item in product.tools.workspaces if isinstance(item, EditorWorkspace)), None)
+        if workspace is not None:
+            workspace.changes = self.changes
         self.calls = Calls({tool.name: tool for tool in product.tools.tools}, workspace, self.update)
         self._runner = Runner(product.services, self.product.profile, observed=self.calls.before)
         self._preparing = Preparing(product.services, self.product.profile)
@@ -143,6 +144,8 @@ class EditorSession:
         await close_all(self._runner.close, self._hub.close, self.changes.close, self._folder.close)
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any] | None:
+        if self.cancelled:  # a prompt ends with its calls
+            return None
         asked = self._editor.connection.send_request(method, {"sessionId": self.session_id, **params})
         waiting = asyncio.run_coroutine_threadsafe(asyncio.wait_for(asked, EDITOR_SECONDS), self._loop)
         with suppress(*UNDONE):

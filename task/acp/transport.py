@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+from types import NoneType
 from typing import Any, Self
 
 import orjson
 from acp import RequestError
 
 MOST_BYTES = 32 * 2**20  # of a message: a picture of 10 MB fits
+TOO_LONG = f"A message has at most {MOST_BYTES:,} bytes."
 
 
 class StdioTransport:
@@ -34,16 +36,17 @@ class StdioTransport:
         while True:
             try:
                 line = await self._reader.readuntil(b"\n")
-                if line.strip():
-                    return _message(line, fits=fits)
             except asyncio.IncompleteReadError:
                 return None
             except asyncio.LimitOverrunError as error:
                 await self._reader.readexactly(error.consumed)
                 fits = False
-            except RequestError as error:
-                fits = True
-                await self.send({"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()})
+                continue
+            found, fits = _message(line) if fits else RequestError(-32600, TOO_LONG), True
+            if not isinstance(found, RequestError):
+                return found
+            if line.strip():
+                await self.send({"jsonrpc": "2.0", "id": None, "error": found.to_error_obj()})
 
     def put(self, message: dict[str, Any]) -> None:
         """Send a message behind those before it, without waiting for the editor."""
@@ -58,14 +61,12 @@ class StdioTransport:
         self._writer.close()
 
 
-def _message(line: bytes, *, fits: bool) -> dict[str, Any]:
-    if not fits:
-        raise RequestError(-32600, f"A message has at most {MOST_BYTES:,} bytes.")
+def _message(line: bytes) -> dict[str, Any] | RequestError:
     try:
         found: Any = orjson.loads(line)
     except ValueError:
-        raise RequestError.parse_error() from None
-    named = isinstance(found, dict) and isinstance(found.get("method", ""), str)
-    if not named or not isinstance(found.get("id"), str | int | None) or not isinstance(found.get("error", {}), dict):
-        raise RequestError.invalid_request()
-    return found
+        return RequestError.parse_error()
+    named = isinstance(found, dict) and isinstance(found.get("method"), str | None)
+    # True would answer the request 1.
+    sound = named and type(found.get("id")) in (str, int, NoneType) and isinstance(found.get("error"), dict | None)
+    return found if sound else RequestError.invalid_request()

