@@ -362,8 +362,10 @@ asyncio.run(main())
 
 @pytest.mark.fault("mcp: names that models may not use, and names that clash")
 async def test_tools_of_one_name_are_kept_apart_and_an_alias_of_another_tool_is_not_a_servers_own_name() -> None:
-    async with raw_server({"tools/list": lambda _: listed("web_search", "find")}) as url:
+    offers = {"tools/list": lambda _: listed("web_search", "find")}
+    async with raw_server(offers) as url, raw_server({"tools/list": listed("own")}) as other:
         hub = MCPHub([ServerSpec("intranet", url), ServerSpec("some", url)])
+        assert [tool.name for tool in await hub.tools_at(other)] == ["own"]  # which no request gets
         assert await names(hub) == ["intranet_web_search", "find", "some_web_search", "some_find"]
         assert [tool.name for tool in await hub.tools_at(url)] == ["intranet_web_search", "find"]
         await hub.close()

@@ -50,10 +50,6 @@ def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]
         if not plain or not (parts.scheme == "https" or local):
             raise ValueError("its page is not one with https and a short, plain address")
         return {**question, "shown": {"host": parts.netloc, "page": asked["url"]}}
-    listed: Any = asked["requestedSchema"].get("properties")
-    for shape in listed.values() if isinstance(listed, dict) else ():
-        if isinstance(shape, dict) and isinstance(options := shape.pop("oneOf", None), list):  # values with titles
-            shape["enum"] = [option.get("const") for option in options if isinstance(option, dict)]
     schema = plain_schema(asked["requestedSchema"])
     fields = schema.get("properties") or {}
     if not 0 < len(fields) <= MAX_FIELDS or not all(shape.get("type") in SIMPLE for shape in fields.values()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import time
@@ -26,10 +25,9 @@ from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
-from task.tools.mcp.mcp_tool import MAX_FILE_BYTES, TO_SIGN_IN, MCPTool, Open, stored
+from task.tools.mcp.mcp_tool import READ_RESOURCE, TO_SIGN_IN, MCPTool, Open, ReadResourceTool, stored
 from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, fit, model_name, usable
 from task.tools.mcp.offers import Catalogue, Listing, MCPPrompt, MCPResource, Offer
-from task.tools.mcp.resource_tool import READ_RESOURCE, ReadResourceTool
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile
 from task.tools.models import Caller
 
@@ -137,10 +135,7 @@ class MCPHub:
         return self.user_sign_ins
 
     async def discover(
-        self,
-        caller: Caller | None = None,
-        taken: Collection[str] = (),
-        named: Sequence[ServerSpec] = (),
+        self, caller: Caller | None = None, taken: Collection[str] = (), named: Sequence[ServerSpec] = ()
     ) -> Discovered:
         """The tools of all servers in a stable order, and of those `named` for this caller, under names not `taken`.
 
@@ -155,13 +150,11 @@ class MCPHub:
             idle = [url for url, one in self._named.items() if not one.client.running and one not in servers]
             for server in [self._named.pop(url) for url in idle[:spare]]:
                 await server.close()
-        found = await asyncio.gather(*(server.ready(caller) for server in servers))
-        locked = {
-            SignIn(TOOLSET, server.spec.toolset): (server, known)
-            for server, known in zip(servers, found, strict=True)
-            if server.spec.toolset and known.unauthorized
-        }
-        if locked and caller is not None and self.sign_in is not None:
+        lists = await asyncio.gather(*(server.ready(caller) for server in servers))
+        found = list(zip(servers, lists, strict=True))
+        toolsets = [(one, known) for one, known in found if one.spec.toolset and known.unauthorized]
+        if toolsets and caller is not None and self.sign_in is not None:
+            locked = {SignIn(TOOLSET, one.spec.toolset): (one, known) for one, known in toolsets}
             results = await self.sign_in(caller, [*locked])
             await asyncio.gather(*(locked[item][0].ready(caller) for item in locked if results[item] == "success"))
             for item, (server, known) in locked.items():
@@ -169,11 +162,11 @@ class MCPHub:
                     text = no_access(results[item], server.spec.name)
                     known.failure = MCPFailure(Fault.CREDENTIAL, server.spec.name, text, 401)
         names = {*taken, *ALIASES, READ_RESOURCE}  # an alias never means the tool of another server
-        tools = [tool for server, known in zip(servers, found, strict=True) for tool in server.tools(known, names)]
-        offers = [(one, known.offer) for one, known in zip(servers, found, strict=True) if one.readable and known.offer]
+        tools = [tool for server, known in found for tool in server.tools(known, names)]
+        offers = [(one, known.offer) for one, known in found if one.readable and known.offer]
         if readable := {one.spec.name: (one, offer) for one, offer in offers if offer.resources}:
             tools.append(ReadResourceTool(readable, self.files))
-        return Discovered(tuple(tools), tuple(known.failure for known in found if known.failure is not None))
+        return Discovered(tuple(tools), tuple(known.failure for known in lists if known.failure is not None))
 
     async def prompts(self, caller: Caller) -> list[MCPPrompt]:
         """The prompts of all servers for this caller; what servers say of them is text from outside."""
@@ -219,15 +212,13 @@ class MCPHub:
         return found
 
     async def tools_at(self, url: str) -> list[BaseTool]:
-        """The tools of the server at `url`, which is added to the hub if it is new.
+        """The tools of the server at `url`, which no request gets if it is new.
 
         Raises:
             MCPFailure: the server cannot be reached.
         """
         server = next((server for server in self._servers if server.spec.url == url), None)
-        if server is None:
-            server = Server(self, ServerSpec(url, url))
-            self._servers.append(server)
+        server = server or self._named.setdefault(f"at {url}", Server(self, ServerSpec(url, url)))
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
             raise catalogue.failure
@@ -273,7 +264,7 @@ class Server:
         return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True, refused=refused)
 
     async def read(self, uri: str, caller: Caller | None) -> list[MCPFile]:
-        return await self.client.read(uri, max_bytes=MAX_FILE_BYTES, identity=await self.identity(caller))
+        return await self.client.read(uri, identity=await self.identity(caller))
 
     async def ready(self, caller: Caller | None) -> Catalogue:
         """The list for this caller, or why there is none."""
@@ -324,16 +315,15 @@ class Server:
         spec, seconds, catalogue.changes = self.spec, self._hub.fresh_seconds, self.client.changes
         redis = self._hub.redis if spec.program is None and spec.client is None else None
         # What was listed with a user's own key is found with the key of the same user only.
-        settings = [
+        asked = (
             spec.name,
             spec.called,
             spec.url,
             spec.token,
             sorted(spec.headers.items()),
-            sorted(spec.tools or ()) or spec.tools,
-        ]
-        whose = ["offer", json.dumps(list(map(str, settings))), identity.own, identity.partition]
-        key = sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
+            spec.tools and sorted(spec.tools),
+        )
+        key = sha256(repr(("offer", asked, identity.own, identity.partition)).encode("utf-8", "replace")).hexdigest()
         if redis is not None and not suspected and (stored := await redis.listing(key, seconds)) is not None:
             try:
                 return _OFFER.validate_json(stored[0]), stored[1]

@@ -32,6 +32,7 @@ from task.tools.mcp.elicitation import REFUSED, question_of
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.offers import Offer, offer_of, text_of
 from task.tools.mcp.results import (
+    MAX_FILE_BYTES,
     BoundedStream,
     Fault,
     MCPFailure,
@@ -197,7 +198,9 @@ class MCPClient:
 
         return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
 
-    async def read(self, uri: str, *, max_bytes: int, identity: CallIdentity = SERVICE) -> list[MCPFile]:
+    async def read(
+        self, uri: str, *, max_bytes: int = MAX_FILE_BYTES, identity: CallIdentity = SERVICE
+    ) -> list[MCPFile]:
         """The files at a resource link of this server.
 
         Raises:

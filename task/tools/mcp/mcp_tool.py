@@ -1,11 +1,13 @@
 """MCPTool: one tool of an MCP server, as a tool of the agent."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from task.conversation.inner import transcript
 from task.conversation.messages import Attachment, Message, Role
@@ -13,22 +15,27 @@ from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, Result, SignIn, calling, no_access
-from task.errors import ArgumentsError, ToolError
+from task.errors import ArgumentsError, NotFound, ToolError
 from task.output.sinks import StageSink
 from task.permissions.icerc import words
-from task.tools.base import BaseTool, ToolSpec
+from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
 from task.tools.mcp.elicitation import answer_to, put
-from task.tools.mcp.mcp_client import MCPClient, Progress
+from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.results import MCPFailure, MCPFile, MCPResult
+from task.tools.mcp.offers import Offer
+from task.tools.mcp.results import MAX_FILE_BYTES, MAX_TEXT_CHARS, MCPFailure, MCPFile, MCPResult
 from task.tools.models import Caller, Effect, ToolCallParams
 
+if TYPE_CHECKING:
+    from task.tools.mcp.hub import Server
+
 READS = frozenset({Effect.READ, Effect.NETWORK})
-MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
 MAX_CHECKS = 20_000
 MAX_SOURCES = 50
+READ_RESOURCE = "read_mcp_resource"
+DESCRIBED = "Reads the resource of an MCP server at uri; without uri it lists what the server has."
 MAX_PROGRESS, LONGEST_PROGRESS = 50, 200  # lines of progress in a stage, characters of each
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 SIGN_IN = "sign_in_"  # before the name of a server: the tool that asks the user to sign in to it
@@ -141,28 +148,56 @@ class MCPTool(BaseTool):
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: CallIdentity
     ) -> tuple[list[Attachment], list[str]]:
-        attachments: list[Attachment] = []
-        notes: list[str] = []
+        attachments, notes = list[Attachment](), list[str]()
         for file in files[:MAX_FILES]:
             try:
-                attachment = await self._attachment(file, api_key, identity)
+                attachments.append(kept := await self._attachment(file, api_key, identity))
             except ToolError as error:
                 notes.append(f"{file.name} ({file.mime_type}) could not be attached: {error}")
-                continue
-            attachments.append(attachment)
-            notes.append(f"Attached for the user: {file.name} ({file.mime_type}) {attachment.url or file.uri or ''}")
+            else:
+                notes.append(f"Attached for the user: {file.name} ({file.mime_type}) {kept.url or file.uri or ''}")
         if len(files) > MAX_FILES:
             notes.append(f"{len(files) - MAX_FILES} further files of the result were left out.")
         return attachments, notes
 
     async def _attachment(self, file: MCPFile, api_key: str, identity: CallIdentity) -> Attachment:
-        if file.uri is None:
-            return await stored(self._files, [file], api_key)
-        if file.uri.startswith(("http://", "https://")):
+        if (file.uri or "").startswith(("http://", "https://")):
             return Attachment("text/markdown", file.name, data=file.name, reference_url=file.uri)
-        read = await self.client.read(file.uri, max_bytes=MAX_FILE_BYTES, identity=identity)
-        content = b"".join(item.content or b"" for item in read)
-        return await stored(self._files, [replace(file, content=content)], api_key)
+        contents = [file]
+        if file.uri is not None:
+            read = await self.client.read(file.uri, identity=identity)
+            contents = [replace(file, content=item.content) for item in read]
+        return await stored(self._files, contents, api_key)
+
+
+class ReadResourceTool(BaseTool):
+    """Reads what the `servers` list, by their names; what is not text is stored in `files` and attached.
+
+    What was listed in the conversation is an address that the gate knows; one made from a template the model made up.
+    """
+
+    def __init__(self, servers: Mapping[str, tuple[Server, Offer]], files: DialFiles | None) -> None:
+        self._servers, self._files = servers, files
+        uri = text("As listed, or made from a template")
+        parameters = object_schema("server", server={"type": "string", "enum": [*servers]}, uri=uri)
+        self.spec = ToolSpec(READ_RESOURCE, DESCRIBED, parameters, READS, timeout=TOOL_SECONDS)
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        given = tool_call_params.arguments or {}
+        (server, offer), uri = self._servers[given["server"]], given.get("uri", "")
+        if not uri:
+            marks = {False: "", True: " (template)"}
+            lines = (f"- {i.uri}{marks[i.template]}: {i.name}. {i.description}" for i in offer.resources)
+            return "\n".join(lines)[:MAX_TEXT_CHARS]
+        try:
+            files = await server.read(offer.checked(uri), tool_call_params.caller)
+        except NotFound as error:
+            raise ToolError(f"{error} Call {READ_RESOURCE} without uri for those that it lists.") from error
+        texts, attachments = [file.text for file in files if file.text is not None], list[Attachment]()
+        for file in [file for file in files if file.text is None][:MAX_FILES]:
+            attachments.append(kept := await stored(self._files, [file], tool_call_params.api_key))
+            texts.append(f"Attached for the user: {file.name} ({file.mime_type}) {kept.url}")
+        return Message(Role.TOOL, "\n\n".join(texts)[:MAX_TEXT_CHARS], attachments=tuple(attachments))
 
 
 def _progress_in(stage: StageSink) -> Progress:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import mcp.types as wire
 
 MAX_TEXT_CHARS = 1_000_000
+MAX_FILE_BYTES = 20 * 2**20
 MAX_ITEMS = 1_000  # of a result, or of a page of a list
 _LISTS = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 CHALLENGE, MAX_CHALLENGES = "dial.epam.com/auth-challenge", 10
