@@ -71,16 +71,17 @@ def skills_in(
         with Workspace(root, limits=FileLimits(read_bytes=MOST_BYTES)) as folder:
             if folder.path != root:
                 raise ToolError("a link leads there")
-            names = [item[:-1] for item in folder.entries(".") if item.endswith("/")]
-            for name in [name for name in names if INSTRUCTIONS in folder.entries(name)][:MOST_SKILLS]:
+            for name in [item[:-1] for item in folder.entries(".") if item.endswith("/")]:
                 try:
+                    if len(found) == MOST_SKILLS or INSTRUCTIONS not in folder.entries(name):
+                        continue
                     real = folder.normalised(name)
                     paths = (INSTRUCTIONS, *(path.removeprefix(f"{real}/") for path in folder.files(real)))
                     content = within_bounds(paths, lambda path, name=name: folder.read(f"{name}/{path}"), room)
                     found.append(skill_of(name, content, source))
                     room -= found[-1].size
                     digest.update(repr((name, content)).encode())
-                except (OSError, ValueError) as error:
+                except (OSError, ValueError, ToolError) as error:
                     left_out(f"the skill {root}/{name} is left out: {error}")
     except (OSError, ToolError) as error:
         left_out(f"the folder of skills {root} cannot be read: {error}")
@@ -188,10 +189,11 @@ def skill_tools(
     services: Services, profile: Profile, skills: Sequence[Skill], tools: Sequence[BaseTool]
 ) -> list[BaseTool]:
     """The tool that reads the skills, where operator and application let the turn have it; `tools` are the others."""
-    tool = ReadSkillTool(skills, [item.name for item in tools])
+    if profile.builtin is not None and not profile.kept([ReadSkillTool((), ())]):
+        skills = [skill for skill in skills if skill.source == "dial"]  # which the application names
     allowed = skills and (not profile.application or services.applications.allows(READ_SKILL))
-    kept = profile.builtin is None or profile.skill_urls or profile.kept([tool])
-    return [tool] if allowed and kept and profile.rules.policy.offers(READ_SKILL) else []
+    offered = allowed and profile.rules.policy.offers(READ_SKILL)
+    return [ReadSkillTool(skills, [item.name for item in tools])] if offered else []
 
 
 def picked_calls(messages: Sequence[Message], picked: Sequence[str], tools: Sequence[BaseTool]) -> list[Message]:
@@ -204,9 +206,9 @@ def picked_calls(messages: Sequence[Message], picked: Sequence[str], tools: Sequ
     """
     if unanswered(messages) or messages[-1].role is not Role.USER:
         return []
-    if (tool := next((item for item in tools if isinstance(item, ReadSkillTool)), None)) is None:
+    readable = [skill for tool in tools if isinstance(tool, ReadSkillTool) for skill in tool.skills.values()]
+    named = {place: skill.name for skill in readable for place in (skill.name, skill.url)}
+    if not (names := dict.fromkeys(named[item] for item in picked if item in named)):
         raise InvalidRequest("Skills cannot be picked here: read_skill is not among the tools that may be offered.")
-    named = {place: skill.name for skill in tool.skills.values() for place in (skill.name, skill.url)}
-    names = dict.fromkeys(named[item] for item in picked if item in named)
     calls = [ToolCall(PICKED + new_call_id(), FunctionCall(READ_SKILL, json.dumps({"name": name}))) for name in names]
     return [assistant(None, calls)]

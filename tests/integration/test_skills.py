@@ -154,12 +154,18 @@ async def test_the_skills_of_an_application_share_the_room_of_a_turn(tmp_path: P
 
 
 async def test_an_application_narrows_the_operator_s_skills_like_other_tools(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"skills": ["skills/public/other"]}
     async with agent(tmp_path, then=says("Yes."), skills=MINUTES) as p:
-        for properties in ({}, {"builtin": ["look"]}, {"builtin": ["read_skill"]}):
+        p.core.skill("skills/public/other", {"SKILL.md": b"---\ndescription: Other.\n---\n"}, ONE)
+        for properties in ({}, {"builtin": ["look"]}, {"builtin": ["read_skill"]}, own, own | {"builtin": ["look"]}):
             async with application(p, properties) as chat:
                 await chat.ask("Is it so?")
-    shown = [bool(catalogue(received)) for received in p.upstream.requests]
-    assert shown == [True, False, True]
+        async with application(p, own | {"builtin": ["look"]}) as chat:
+            refused = await chat.ask("Write the minutes.", skills=["minutes"])
+    assert refused.error is not None
+    minutes, other = "- minutes: Write minutes.", "- other: Other."
+    shown = [catalogue(received) for received in p.upstream.requests]
+    assert shown == [minutes, "", minutes, f"{other}\n{minutes}", other]
 
 
 async def test_a_picked_skill_is_read_by_the_turn_itself_and_later_turns_read_the_same(tmp_path: Path) -> None:

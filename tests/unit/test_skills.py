@@ -105,11 +105,13 @@ async def test_a_skill_that_cannot_be_used_is_left_out_with_its_reason_and_the_o
     text: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder_of(tmp_path, bad=text, good=described("Good."))
+    (tmp_path / "~").mkdir()  # no file tool takes such a path
     assert [skill.name for skill in operator_skills([tmp_path])] == ["good"]
     assert text[:40] not in caplog.text
     settings = Settings.model_validate({"skills": {"folders": [tmp_path]}, "data_dir": tmp_path})
     [row] = await results(settings, "skills")
-    assert (row.state, f"1 of the settings; the skill {tmp_path}/bad is left out: " in row.found) == ("note", True)
+    assert (row.state, row.found.startswith("1 of the settings; ")) == ("note", True)
+    assert f"; the skill {tmp_path}/bad is left out: " in row.found
     with pytest.raises(ValueError, match=reason):
         made(text)
 
