@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import acp
@@ -104,8 +105,9 @@ class Calls(LoopObserver):
         line = given["first_line"] if isinstance(given.get("first_line"), int) else None
         with suppress(ValueError, KeyError):  # no file can have this path, or none is named
             access = tool.workspace_access(given) if tool is not None else None
-            paths = [f"{access.root}/{path}" for path in access.paths] if access is not None else []
-            places = [schema.ToolCallLocation(path=path, line=line) for path in paths]
+            root = self._workspace.shown if self._workspace is not None else Path("/")
+            paths = access.paths if access is not None else ()
+            places = [schema.ToolCallLocation(path=str(root / path), line=line) for path in paths]
         first = next((value.strip() for value in given.values() if isinstance(value, str) and value.strip()), "")
         title = visible(f"{call.name}: {first.splitlines()[0][:60]}" if first else call.name).replace("](", "] (")
         kind: schema.ToolKind = KINDS.get(call.name, "other")

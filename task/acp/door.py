@@ -95,7 +95,7 @@ class Door:
         folder, store = _existing(cwd), await self.services.store.get()
         await store.processes.interrupt_orphans()
         stored = await store.sessions.get(OWNER, session_id)
-        if (other := await _folder_of(store, session_id)) not in (None, str(folder)):
+        if (other := await _folder_of(store, session_id)) not in (None, _real(cwd)):
             raise InvalidRequest(f"This session works in {other}; open it there.")
         if (before := self.sessions.pop(session_id, None)) is not None:
             await before.close()
@@ -110,12 +110,12 @@ class Door:
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> Any:
         store, found = await self.services.store.get(), list[dict[str, Any]]()
-        page = await store.sessions.list(OWNER, cursor=cursor)
+        page, real = await store.sessions.list(OWNER, cursor=cursor), cwd and _real(cwd)
         for item in page.items:
-            folder = await _folder_of(store, item.session_id) or cwd
-            if item.length and folder is not None and cwd in (None, folder):
+            folder = await _folder_of(store, item.session_id) or real
+            if item.length and folder is not None and real in (None, folder):
                 about = {"title": item.title, "updatedAt": iso(item.updated_at)}
-                found.append({"sessionId": item.session_id, "cwd": folder, **about})
+                found.append({"sessionId": item.session_id, "cwd": cwd or folder, **about})
         return {"sessions": found, "nextCursor": page.cursor}
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
@@ -171,7 +171,11 @@ class Door:
 def _existing(cwd: str) -> Path:
     if not os.path.isabs(cwd) or not os.path.isdir(cwd):
         raise InvalidRequest("cwd is not the absolute path of a folder.")
-    return Path(cwd).resolve()
+    return Path(cwd)
+
+
+def _real(cwd: str) -> str:
+    return os.path.realpath(cwd)  # the editor may know it by a link
 
 
 async def _folder_of(store: Store, session_id: str) -> str | None:

@@ -16,20 +16,21 @@ class EditorWorkspace(Workspace):
     """A workspace whose saved texts come from the editor, where it `reads` them, and are written by it, where it
     `writes`.
 
-    Paths are checked as in any other. `ask` sends the editor a request, from a thread; None: it was not done.
-    `written` are the text before and after, by the files, until the editor is shown them.
+    Paths are checked as in any other. `shown` is the folder as the editor calls it, perhaps a link. `ask` sends it a
+    request, from a thread; None: it was not done. `written` are the text before and after, by the files, until the
+    editor is shown them.
     """
 
-    def __init__(self, path: Path, *, ask: Ask, reads: bool, writes: bool, **given: Any) -> None:
+    def __init__(self, path: Path, *, shown: Path, ask: Ask, reads: bool, writes: bool, **given: Any) -> None:
         super().__init__(path, **given)
-        self._ask, self._reads, self._writes = ask, reads, writes
+        self.shown, self._ask, self._reads, self._writes = shown, ask, reads, writes
         self.written = dict[str, tuple[str | None, str]]()
 
     def read(self, path: str) -> bytes:
         content = super().read(path)
         with suppress(UnicodeDecodeError):
             content.decode()
-            place = str(self.path / self.normalised(path))
+            place = str(self.shown / self.normalised(path))
             text = (self._ask("fs/read_text_file", path=place) or {}).get("content") if self._reads else None
             content = text.encode(errors="replace") if isinstance(text, str) else content
         if len(content) > self.limits.read_bytes:
@@ -43,7 +44,7 @@ class EditorWorkspace(Workspace):
         return None
 
     def _put(self, relative: str, content: bytes, folder: int, name: str, old: os.stat_result | None) -> None:
-        before, place, text = self.before(relative), str(self.path / relative), content.decode()
+        before, place, text = self.before(relative), str(self.shown / relative), content.decode()
         if not self._writes:
             super()._put(relative, content, folder, name, old)
         elif self._ask("fs/write_text_file", path=place, content=text) is None:

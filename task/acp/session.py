@@ -85,8 +85,9 @@ class EditorSession:
         self._editor, self._store, self._question = editor, store, ""
         self._loop, self._rejected, self._shown = asyncio.get_running_loop(), set[tuple[str, str]](), set[str]()
         can = {"reads": editor.reads, "writes": editor.writes}
-        product = place(folder, partial(EditorWorkspace, ask=self._ask, **can))
-        self.changes, self._folder = Changes(folder, product.settings.data_dir, store.database.place), product.tools
+        product = place(folder, partial(EditorWorkspace, shown=folder, ask=self._ask, **can))
+        self._folder = product.tools
+        self.changes = Changes(self._folder.folder, product.settings.data_dir, store.database.place)
         self._hub = MCPHub(specs, product.services.files)
         self.product = replace(product, profile=replace(product.profile, workspace_tools=self._tools))
         workspace = next((item for item in product.tools.workspaces if isinstance(item, EditorWorkspace)), None)

@@ -414,6 +414,23 @@ async def test_no_picture_of_a_call_is_loaded(desk: Desk, tmp_path: Path) -> Non
     assert "](" not in ran["title"]
 
 
+@pytest.mark.fault("ACP: a folder that the editor knows by a link to it")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_editor_is_asked_by_the_paths_that_it_has_given(desk: Desk, tmp_path: Path) -> None:
+    (alias := tmp_path / "alias").symlink_to(folder := project(tmp_path))
+    session = await desk.at.open(alias)
+    desk.at.client.buffers[str(alias / "a.txt")] = "unsaved\n"
+    desk.script[:] = [reads("a.txt"), writes("n.txt"), DONE]
+    answer = await session.say("Go.", "allow_once")
+    assert "unsaved" in str(answer.calls)
+    places = [place.path for call in answer.calls.values() for place in call["locations"]]
+    assert places == [str(alias / "a.txt"), str(alias / "n.txt")]
+    assert desk.at.client.buffers[str(alias / "n.txt")] == (folder / "n.txt").read_text() == "new\n"
+    [found] = (await desk.at.connection.list_sessions(cwd=str(alias))).sessions
+    assert (found.session_id, found.cwd) == (session.session_id, str(alias))
+    await desk.at.load(session.session_id, folder)
+
+
 @pytest.mark.fault("ACP: the code of a question of another folder")
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_question_of_another_folder_is_not_continued_here(desk: Desk, tmp_path: Path) -> None:
