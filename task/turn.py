@@ -171,8 +171,7 @@ async def _tools(
         own = [*own, *services.mcp.user_sign_ins.tools()]
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
         own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
-    own = own if profile.builtin is None else profile.kept(own)
-    policy = profile.rules.policy
+    own, policy = profile.kept(own), profile.rules.policy
     if attached := [file for item in request.messages if item.role is Role.USER for file in item.attachments]:
         for tool in own:
             if policy.offers(tool.name):
@@ -192,11 +191,9 @@ async def _tools(
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
-    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
-    found = await discover(request.caller, taken)
+    found = await named_tools(services, profile, request.caller, taken)
     found.show(choice)
-    of_servers = profile.kept(found.tools) if profile.builtin is not None or profile.withheld else found.tools
-    offered = [tool for tool in (*own, *of_servers) if policy.offers(tool.name)]
+    offered = [tool for tool in (*own, *profile.kept(found.tools)) if policy.offers(tool.name)]
     theirs = request.own_names
     tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]  # the caller's come first
     tools += request.own_tools
@@ -219,7 +216,7 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own, limits, sources = request.own_names, profile.limits, request.sources or Sources(messages)
-    if profile.agents is not None and DELEGATE not in own:
+    if DELEGATE not in own:
         ours = [tool for tool in tools if tool.name not in own]
         tools = [*await sub_agents(profile, request.caller.api_key, ours, gate, view, observer), *tools]
     toolbox = Toolbox(

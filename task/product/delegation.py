@@ -7,7 +7,7 @@ from typing import Any
 
 from task.conversation.inner import DELEGATE, INNER, inner, interim, transcript
 from task.conversation.inputs import timed
-from task.conversation.messages import Message, Role, ToolCall, unanswered, user
+from task.conversation.messages import Attachment, Message, Role, ToolCall, unanswered, user
 from task.conversation.pruning import Budget, shortened
 from task.conversation.sources import number_of
 from task.errors import ProviderError, ToolError
@@ -22,7 +22,7 @@ from task.permissions.decisions import Decision
 from task.permissions.gate import PolicyGate
 from task.permissions.names import own_name
 from task.permissions.taint import ContextView, Origin
-from task.product.profile import Profile
+from task.product.profile import Profile, SubAgents
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.find_tools import MOST_LISTED, FindTools
 from task.tools.models import Caller, ToolCallParams
@@ -43,6 +43,7 @@ DESCRIPTION = (
 )
 _TASK = "The whole task: what to find out or do, all names, addresses and facts needed for it, what to answer with"
 _NO_STEPS = "the sub-agents of this run have {} steps left; start no more than that, or do the rest without them"
+_KEPT = (2_000, 200)  # characters of each result where they do not fit
 _CUT = "\n[cut: shortened while the user was asked; call the tool again if the rest is needed]\n"
 
 
@@ -50,14 +51,12 @@ async def sub_agents(
     profile: Profile, key: str, tools: Sequence[BaseTool], gate: PolicyGate, view: ContextView, observer: LoopObserver
 ) -> list[BaseTool]:
     """The tool that delegates to sub-agents with these tools; none where the profile or its model has no sub-agents."""
-    if profile.agents is None or not tools or not profile.rules.policy.offers(DELEGATE) or DELEGATE in named(tools):
+    agents, limit = profile.agents, profile.window(key).limit
+    if agents is None or not tools or not profile.rules.policy.offers(DELEGATE) or DELEGATE in named(tools):
         return []
-    limit = profile.window(key).limit
     tokens = await limit() if limit is not None else None
     too_small = profile.model == CODER.name or (tokens is not None and tokens < LEAST_TOKENS)
-    agents = profile.agents
-    tool = DelegateTool(profile, agents.models, agents.steps, tools, gate, view, observer)
-    return [] if too_small else profile.kept([tool])
+    return [] if too_small else profile.kept([DelegateTool(profile, agents, agents.steps, tools, gate, view, observer)])
 
 
 @dataclass(eq=False)
@@ -69,7 +68,7 @@ class DelegateTool(BaseTool):
     """
 
     profile: Profile
-    models: Sequence[str]
+    agents: SubAgents
     steps: int
     tools: Sequence[BaseTool]
     gate: PolicyGate
@@ -78,7 +77,7 @@ class DelegateTool(BaseTool):
 
     def __post_init__(self) -> None:
         names = {"type": "array", "items": {"type": "string"}, "description": "Tools it gets; default: all"}
-        models = {"model": {"type": "string", "enum": list(self.models)}} if self.models else {}
+        models = {"model": {"type": "string", "enum": [*self.agents.models]}} if self.agents.models else {}
         shape = object_schema("task", task=text(_TASK, minLength=1, maxLength=TASK_CHARS), tools=names, **models)
         seconds = self.profile.limits.run_seconds
         # Of no effect by itself: the sub-agent's own calls are decided one by one.
@@ -102,7 +101,9 @@ class DelegateTool(BaseTool):
         self.steps -= max(sum(bool(item.tool_calls) for item in outcome.added), 1)
         if outcome.status == "suspended":
             before = sum(len(item.memo) for item in params.earlier if item.interim and item.tool_call_id == call.id)
-            kept = interim(call, _kept(outcome.added, KEPT_CHARS // together - before))
+            room = Budget(tokens=KEPT_CHARS // together - before)
+            stored = [replace(item, attachments=tuple(filter(_is_kept, item.attachments))) for item in outcome.added]
+            kept = interim(call, shortened(stored, room, lambda item: len(json.dumps(item.as_stored())), _KEPT, _CUT))
             waiting = (replace(item, call=inner(call, item.call)) for item in outcome.pending)
             return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=tuple(waiting))
         results = [item for item in messages[2:] if item.role is Role.TOOL]
@@ -178,9 +179,5 @@ class _Inside(LoopObserver):
             self._spend(usage, model)
 
 
-def _kept(added: Sequence[Message], room: int) -> Sequence[Message]:
-    slim = [
-        replace(message, attachments=tuple(item for item in message.attachments if item.url or number_of(item)))
-        for message in added
-    ]
-    return shortened(slim, Budget(tokens=room), lambda item: len(json.dumps(item.as_stored())), (2_000, 200), _CUT)
+def _is_kept(item: Attachment) -> bool:
+    return bool(item.url) or number_of(item) is not None

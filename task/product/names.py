@@ -136,6 +136,8 @@ async def named_tools(
 
     Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
     """
+    if not profile.names:
+        return await services.mcp.discover(caller, taken)
     made = await services.deployments.named(profile.names, caller, taken) if caller is not None else {}
     tools = [item for item in (made or {}).values() if isinstance(item, DeploymentTool)]
     servers = [item for item in (made or {}).values() if isinstance(item, ServerSpec)]

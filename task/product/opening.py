@@ -124,7 +124,9 @@ def opened(
     services = Services(
         endpoint, session, files, listings, named, store, mcp, telemetry, applications, skills, redis, core_key, closes
     )
-    services = replace(services, memory=_memories(settings, store, files, seal))
+    if (memory := settings.memory).enabled:
+        memories = Memories(store, files, seal or seal_of(settings), memory.tokens, memory.server)
+        services = replace(services, memory=memories)
     profile = replace(_profile(settings, backend, files, own), context=context, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
@@ -138,11 +140,6 @@ def _sign_ins(
     from task.tools.mcp.oauth import UserSignIns  # its libraries take most of a second
 
     return UserSignIns(store, (seal or seal_of(settings)).secret, addresses)
-
-
-def _memories(settings: Settings, store: StoreAccess, files: DialFiles, seal: StateSeal | None) -> Memories | None:
-    chosen = settings.memory
-    return Memories(store, files, seal or seal_of(settings), chosen.tokens, chosen.server) if chosen.enabled else None
 
 
 def _profile(settings: Settings, backend: Backend, files: DialFiles, tools: Sequence[BaseTool]) -> Profile:

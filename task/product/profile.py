@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -246,8 +245,7 @@ async def offered(
     answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
     own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]
     own += skill_tools(services, profile, profile.skills, own) if profile.skills else []
-    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
-    found = await discover(caller, named(own))
+    found = await named_tools(services, profile, caller, named(own))
     key = caller.api_key if caller is not None else services.core_key
     tools = [*(await available(services, profile, own, key) if key else own), *found.tools]
     return profile.kept([tool for tool in tools if profile.rules.policy.offers(tool.name)]), found.issues
