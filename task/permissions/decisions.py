@@ -34,7 +34,7 @@ class CallRequest:
     """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
 
     `names` are the arguments that the tool's schema declares. `workspace` is set for the tools that work in a workspace
-    only.
+    only, `offered_by` for those of a server.
     """
 
     call: ToolCall
@@ -44,6 +44,7 @@ class CallRequest:
     brief: Brief = field(default_factory=Brief)
     workspace: WorkspaceAccess | None = None
     names: frozenset[str] = frozenset()
+    offered_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class PolicyGate:
         reason = self._question(facts, self.policy.first(facts))
         if not reason:
             return Allowed("policy")
-        exact = digest(facts.tool, request.arguments, self.policy, request.workspace)
+        exact = digest(facts.tool, request.arguments, self.policy, request.workspace, request.offered_by)
         card = card_of(facts)
         commands = [command.words for command in facts.script.commands] if _coverable(facts) else []
         outside = {"tainted": request.context.tainted_beyond(facts.tool), "prompted": request.context.prompted}
@@ -223,10 +223,18 @@ def _coverable(facts: CallFacts) -> bool:
     return known and covered(facts.script)
 
 
-def digest(tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: WorkspaceAccess | None = None) -> str:
-    """Identifies exactly this call under exactly this policy, in exactly this workspace."""
-    parts = [tool, arguments, policy.fingerprint, *([workspace.root] if workspace is not None else [])]
-    exact = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+def digest(
+    tool: str,
+    arguments: Mapping[str, Any],
+    policy: Policy,
+    workspace: WorkspaceAccess | None = None,
+    offered_by: str = "",
+) -> str:
+    """Identifies exactly this call under exactly this policy, in exactly this workspace or of exactly this server."""
+    places = [place for place in (workspace.root if workspace is not None else "", offered_by) if place]
+    exact = json.dumps(
+        [tool, arguments, policy.fingerprint, *places], sort_keys=True, separators=(",", ":"), default=str
+    )
     return sha256(exact.encode()).hexdigest()
 
 

@@ -157,7 +157,8 @@ class Preparing:
                 arguments = tool.parse(ToolCall(asked.call_id, FunctionCall(asked.tool, packed(dict(arguments)))))
             except ArgumentsError as error:
                 raise InvalidRequest(str(error)) from error
-            exact = digest(asked.tool, arguments, self._profile.rules.policy, tool.workspace_access(arguments))
+            where = tool.workspace_access(arguments), tool.offered_by
+            exact = digest(asked.tool, arguments, self._profile.rules.policy, *where)
             answer = replace(answer, arguments=arguments, grant=exact)
         try:
             return await approvals.answer(caller.owner, approval_id, answer)

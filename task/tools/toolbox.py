@@ -229,7 +229,7 @@ class Toolbox:
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
         effects, workspace = await tool.effects_now(arguments), tool.workspace_access(arguments)
         names = frozenset(tool.parameters.get("properties", ()))
-        request = CallRequest(call, arguments, effects, step.context, brief, workspace, names)
+        request = CallRequest(call, arguments, effects, step.context, brief, workspace, names, tool.offered_by)
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)

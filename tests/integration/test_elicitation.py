@@ -147,6 +147,21 @@ async def test_an_answer_goes_to_no_other_server_than_the_one_that_asked(tmp_pat
     assert "it was changed while the user was asked" in result_in(api.upstream.requests[-1])
 
 
+@pytest.mark.fault("mcp: a call whose tool is another server's when it is approved")
+async def test_an_approval_runs_no_tool_of_another_server_that_has_got_its_name(tmp_path: Path) -> None:
+    async with booking() as (url, _), booking() as (other, others):
+        async with http_api(BOOK, tmp_path=tmp_path, mcp_servers=servers(url)) as api:
+            run = (await api.post("/runs", {"messages": [said("Book")]})).json
+            await api.events(run["run_id"])
+        named = [{"name": "other", "url": other}]
+        async with http_api(then=says("Done."), tmp_path=tmp_path, mcp_servers=named) as api:
+            asked = await waiting(api)
+            answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "approve"})
+            await api.events(answered.json["resumed"]["run_id"])
+            again = await waiting(api)
+    assert (others, again["tool"]) == ([], "book")
+
+
 async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_user_only(tmp_path: Path) -> None:
     async with booking(page("https://pay.example/7"), reads=True) as (url, calls):
         script = (BOOK, says("Then not."), BOOK, says("Paid."))
