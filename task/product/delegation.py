@@ -26,7 +26,7 @@ from task.product.profile import Profile, SubAgents
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.find_tools import MOST_LISTED, FindTools
 from task.tools.models import Caller, ToolCallParams
-from task.tools.toolbox import Paused, Toolbox, named
+from task.tools.toolbox import PARALLEL_CALLS, Paused, Toolbox, named
 
 LEAST_TOKENS = 8_000  # of a model's window: smaller models delegate badly, and have no room for the results
 KEPT_CHARS, ASKED_CHARS = 100_000, 10_000  # what paused sub-agents of a step keep together, and a call that is asked
@@ -97,7 +97,7 @@ class DelegateTool(BaseTool):
         seconds = max(seconds - LAST_ANSWER_SECONDS, seconds / 2)  # it is to answer before its call is stopped
         share = Limits(steps, limits.tool_seconds, seconds, tokens)
         profile = replace(self.profile, model=arguments.get("model", self.profile.model), limits=share)
-        outcome, messages, suspicion = await self._run(profile, arguments, params)
+        outcome, messages, suspicion = await self._run(profile, arguments, params, together)
         self.steps -= max(sum(bool(item.tool_calls) for item in outcome.added), 1)
         if outcome.status == "suspended":
             before = sum(len(item.memo) for item in params.earlier if item.interim and item.tool_call_id == call.id)
@@ -118,7 +118,7 @@ class DelegateTool(BaseTool):
         return Message(Role.TOOL, said + note, attachments=(*[*files][-MAX_FILES:], *params.sources.cited(said)))
 
     async def _run(
-        self, profile: Profile, arguments: Mapping[str, Any], params: ToolCallParams
+        self, profile: Profile, arguments: Mapping[str, Any], params: ToolCallParams, together: int
     ) -> tuple[RunOutcome, list[Message], Suspicion]:
         """The sub-agent's outcome, its whole conversation, and what of its text is suspicious; it continues where an
         earlier turn was suspended."""
@@ -141,8 +141,18 @@ class DelegateTool(BaseTool):
         stage = DefangedStage(params.stage, suspicion)
         extra = {name: value for name, value in profile.options.extra.items() if name != "response_format"}
         options = replace(profile.options, tool_choice=None, stop=None, extra=extra)
-        gate, names, seconds = replace(self.gate, within=call), profile.aliases, profile.limits.tool_seconds
-        toolbox = Toolbox(tools, gate, profile.offloader, seconds, True, names, sources, room=ASKED_CHARS, context=view)
+        toolbox = Toolbox(
+            tools,
+            replace(self.gate, within=call),
+            profile.offloader,
+            profile.limits.tool_seconds,
+            briefed=True,
+            aliases=profile.aliases,
+            sources=sources,
+            room=ASKED_CHARS,
+            context=view,
+            parallel=max(PARALLEL_CALLS // together, 1),
+        )
         model, window = profile.backend.chat_model(profile.model, caller), profile.window(caller.api_key)
         inside = _Inside(self.observer, call, self.gate, caller, profile.model)
         loop = ToolLoop(model, toolbox, profile.limits, inside, options, window=window)

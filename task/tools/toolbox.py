@@ -112,7 +112,7 @@ class Toolbox:
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
     once. `repeats` are those of the whole run, where this is not its first turn, `context` the view of its messages.
-    Calls of one step that wait for an approval have `room` for so many characters of arguments.
+    The calls of a step that wait for an approval share `room`, in characters; at most `parallel` calls run at a time.
     """
 
     tools: Sequence[BaseTool]
@@ -125,6 +125,8 @@ class Toolbox:
     repeats: RepeatGuard = field(default_factory=RepeatGuard)
     room: int = PENDING_CHARS
     context: ContextView = field(default_factory=ContextView)
+    parallel: int = PARALLEL_CALLS
+    _slots: asyncio.Semaphore = field(init=False)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
     _unsent: frozenset[str] = field(init=False, default=frozenset())
@@ -132,9 +134,9 @@ class Toolbox:
     _read: int = field(init=False, default=0)
     _offered: list[BaseTool] = field(init=False, default_factory=list[BaseTool])
     _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
-    _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
     def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.parallel)
         self._by_name = named(self.tools)
         self.names = ToolNames(self._by_name, self.aliases)
         if isinstance(finder := self._by_name.get(FIND_TOOLS), FindTools):
@@ -187,7 +189,7 @@ class Toolbox:
         """
         deadline = monotonic() + (math.inf if seconds is None else seconds)
         room = self.room // max(len(calls), 1)
-        sign_ins = SignIns(min(len(calls), PARALLEL_CALLS))
+        sign_ins = SignIns(min(len(calls), self.parallel))
         step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages, sign_ins)
 
         async def answer(made: ToolCall) -> Message | Pending:
@@ -196,8 +198,7 @@ class Toolbox:
                 started = perf_counter()
                 result = await self._answer(call, step)
             step.sign_ins.running -= 1
-            if step.sign_ins.results:
-                step.sign_ins.look()
+            step.sign_ins.look()
             if ended and isinstance(result, Message):
                 ended(call, result, perf_counter() - started)
             return result

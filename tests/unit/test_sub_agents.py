@@ -26,6 +26,7 @@ from task.product.profile import SubAgents
 from task.tools.base import BaseTool, object_schema, text
 from task.tools.declare import tool
 from task.tools.models import ToolCallParams
+from task.tools.toolbox import PARALLEL_CALLS
 from tests.support.choices import CALLER
 from tests.support.in_process import SETTINGS, Chat, agents
 from tests.support.tools import MadeTool, answering
@@ -177,6 +178,30 @@ async def test_what_a_sub_agent_keeps_while_it_asks_stays_small() -> None:
         assert len(json.dumps(asked.state)) < MAX_BYTES
         assert (await it.press("Approve", asked)).content == "End."
     assert office.done == [f"note part {number}" for number in range(4)]
+
+
+@pytest.mark.fault("sub-agents: many that make many calls at once")
+async def test_sub_agents_divide_the_calls_that_may_run_at_a_time() -> None:
+    running = list[int]()
+    most = 0
+
+    async def wait(part: int) -> str:
+        nonlocal most
+        running.append(part)
+        most = max(most, len(running))
+        await asyncio.sleep(0)
+        running.remove(part)
+        return "done"
+
+    waits = wants("wait", part=0)
+    for part in range(1, 30):
+        waits &= wants("wait", part=part)
+    names = [f"n{number}" for number in range(3)]
+    office = Office([delegated(*names), says("End.")], {name: [waits, says("done")] for name in names})
+    async with chat(office) as it:
+        it.agents.tools = [MadeTool("wait", wait, object_schema("part", part={"type": "integer"}))]
+        await it.say("Go")
+    assert (results(it), most) == (["done"] * 3, PARALLEL_CALLS // 3 * 3)
 
 
 async def test_a_rule_that_asks_about_everything_asks_once_about_each_call() -> None:

@@ -113,9 +113,8 @@ async def test_a_call_ends_at_the_least_of_its_tools_limit_the_operators_and_the
 
 
 @pytest.mark.fault("tool: a tool whose own limit is above the operator's or what is left of the run")
-async def test_a_call_that_waited_for_its_turn_ends_with_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("task.tools.toolbox.PARALLEL_CALLS", 1)
-    toolbox = Toolbox([MadeTool("slow", never_ends, seconds=0.5)])
+async def test_a_call_that_waited_for_its_turn_ends_with_the_run_too() -> None:
+    toolbox = Toolbox([MadeTool("slow", never_ends, seconds=0.5)], parallel=1)
     calls = [call("slow", call_id=f"c{number}") for number in range(6)]
     async with asyncio.timeout(20):
         answers = await toolbox.call_all(calls, RecordingChoice(), CALLER, seconds=1.5)
