@@ -40,7 +40,7 @@ class Grant:
     a `tool` grant every call of the tool. `expires` is Unix time; `once`: its first use consumes it. `widens`: the
     user chose "always"; at the first use the gate adds the wider grant that the card described. `tainted`: text from
     outside was already in the conversation, `prompted`: in its prompt; a wider grant from before it is void afterwards,
-    unless all of that text is results of the granted tool.
+    unless all of that text is results of the granted tool. `offered_by`: the server whose tool it is.
     """
 
     scope: Scope
@@ -54,15 +54,18 @@ class Grant:
     widens: bool = False
     tainted: bool = False
     prompted: bool = False
+    offered_by: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def covers(self, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool, prompted: bool) -> bool:
+    def covers(
+        self, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool, prompted: bool, offered_by: str = ""
+    ) -> bool:
         """Whether it covers a call of its tool in its conversation; see `Grants.find`."""
         if self.scope == "call":
             return bool(self.digest) and self.digest == digest
-        if (tainted or (prompted and not self.prompted)) and not self.tainted:
+        if self.offered_by != offered_by or ((tainted or (prompted and not self.prompted)) and not self.tainted):
             return False
         words = self.prefix.split()
         begins = (list(command[: len(words)]) == words for command in commands)
@@ -100,6 +103,7 @@ class Grants:
         *,
         tainted: bool = False,
         prompted: bool = False,
+        offered_by: str = "",
     ) -> Grant | None:
         """The narrowest valid grant for a call; one for a single use is consumed.
 
@@ -110,7 +114,7 @@ class Grants:
             grant
             for grant in self.list()
             if (grant.tool, grant.principal, grant.conversation) == (tool, principal, conversation)
-            and grant.covers(digest, commands, tainted=tainted, prompted=prompted)
+            and grant.covers(digest, commands, tainted=tainted, prompted=prompted, offered_by=offered_by)
         ]
         found = min(fitting, key=lambda grant: get_args(Scope).index(grant.scope), default=None)
         if found is not None and found.once:
@@ -187,7 +191,8 @@ class PolicyGate:
         card = card_of(facts)
         commands = [command.words for command in facts.script.commands] if _coverable(facts) else []
         outside = {"tainted": request.context.tainted_beyond(facts.tool), "prompted": request.context.prompted}
-        found = self.grants.find(facts.tool, exact, self.principal, self.conversation, commands, **outside)
+        whose = self.principal, self.conversation
+        found = self.grants.find(facts.tool, exact, *whose, commands, **outside, offered_by=request.offered_by)
         if found is None:
             return Deferred(card, exact, reason, self._wider(facts, exact, 0).describe())
         if found.widens:
@@ -215,7 +220,9 @@ class PolicyGate:
         scope: Scope = "prefix" if prefix else "call" if facts.command or facts.unread else "tool"
         view, exact = facts.request.context, exact if scope == "call" else ""
         outside = {"tainted": view.tainted_beyond(""), "prompted": view.prompted}
-        return Grant(scope, facts.tool, self.principal, self.conversation, expires, exact, prefix, **outside)
+        whose = self.principal, self.conversation
+        offered_by = facts.request.offered_by
+        return Grant(scope, facts.tool, *whose, expires, exact, prefix, **outside, offered_by=offered_by)
 
 
 def _coverable(facts: CallFacts) -> bool:

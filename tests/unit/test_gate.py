@@ -227,6 +227,16 @@ async def test_always_covers_what_the_card_said_and_no_more(
         assert isinstance(await keeper.decide(request("send_mail", effects, **not_covered)), Deferred)
 
 
+@pytest.mark.fault("mcp: a server that takes the name of another's tool, which the user allows always")
+async def test_always_covers_the_tool_of_one_server() -> None:
+    keeper = gate()
+    mail, other = (replace(SENDING, offered_by=server) for server in ("mail", "other"))
+    await approved(keeper, mail, widens=True)
+    for _ in range(2):
+        assert isinstance(await keeper.decide(mail), Allowed)
+    assert isinstance(await keeper.decide(other), Deferred)
+
+
 async def test_always_given_before_text_from_outside_does_not_hold_after_it() -> None:
     keeper = gate()
     keeper.grants.add(Grant("tool", "send_mail", "anna", "c1", 2_000))
