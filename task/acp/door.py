@@ -14,10 +14,9 @@ import acp
 from acp import RequestError, schema
 from acp.agent.router import build_agent_router
 from acp.connection import Connection
-from pydantic import ValidationError
 
-from task.acp.session import FOLDER, Editor, EditorSession, Place
-from task.acp.transport import StdioTransport
+from task.acp.editor import Editor
+from task.acp.session import FOLDER, OWNER, EditorSession, Place
 from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import AgentError, Conflict, InvalidRequest, NotFound
@@ -25,12 +24,11 @@ from task.llm.base import Usage
 from task.llm.pictures import MAX_IMAGE_BYTES
 from task.permissions.decisions import PermissionMode
 from task.product.profile import EDITOR, Services
-from task.runs.request import RunCaller, RunOptions
+from task.runs.request import RunOptions
 from task.runs.table import last_run
 from task.store.records import iso
 from task.store.store import Store
 
-OWNER = "local"  # as the console calls the user of this machine
 CAN = {
     "loadSession": True,
     "promptCapabilities": {"image": True, "embeddedContext": True},
@@ -44,27 +42,24 @@ BUSY = "This session is answering already. Wait for the answer, or cancel it."
 
 async def serve(services: Services, place: Place, version: str, given: int, taken: int) -> None:
     """Answer the editor on these descriptors until it is gone; `place` is the product in a folder."""
-    transport = await StdioTransport.open(given, taken)
+    editor = await Editor.open(given, taken)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, transport.end)
-    door = Door(services, place, version)
+        asyncio.get_running_loop().add_signal_handler(number, editor.end)
+    door = Door(services, place, version, editor)
     router = build_agent_router(door)  # type: ignore[arg-type]
 
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
         try:
             return await router(method, params, is_notification)
-        except ValidationError as error:
-            raise RequestError(-32602, str(error.errors(include_input=False)[:3])) from error
         except AgentError as error:
             ours = -32002 if isinstance(error, NotFound) else -32602 if isinstance(error, InvalidRequest) else -32603
             raise RequestError(ours, str(error)) from error
 
-    connection = Connection(handle, transport, listening=False)
-    door.editor = Editor(transport, connection)
+    editor.connection = Connection(handle, editor, listening=False)
     try:
-        await connection.main_loop()
+        await editor.connection.main_loop()
     finally:
-        await connection.close()
+        await editor.connection.close()
         await door.close()
 
 
@@ -75,7 +70,7 @@ class Door:
     services: Services
     place: Place
     version: str
-    editor: Editor = field(init=False)
+    editor: Editor
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
     made: list[str] = field(default_factory=list[str])
 
@@ -158,8 +153,7 @@ class Door:
         return self.sessions[session_id]
 
     def _open(self, session_id: str, folder: Path, store: Store, servers: Sequence[Any]) -> dict[str, Any]:
-        caller = RunCaller(OWNER, self.services.core_key)
-        session = EditorSession(session_id, self.editor, caller, store, folder, self.place, servers)
+        session = EditorSession(session_id, self.editor, store, folder, self.place, servers)
         self.sessions[session_id] = session
         commands: Any = {"session_update": "available_commands_update", "available_commands": [UNDO]}
         # Once the editor knows the session: the answer is written in this step of the event loop.

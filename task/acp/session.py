@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import acp
 from acp import RequestError, schema
-from acp.connection import Connection
 from acp.utils import serialize_params
 
 from task.acp.calls import Calls
+from task.acp.editor import Editor
 from task.acp.files import EditorWorkspace
-from task.acp.transport import StdioTransport
 from task.closing import close_all
 from task.conversation.inputs import Answer
 from task.conversation.messages import Message
@@ -35,6 +34,7 @@ from task.tools.mcp.hub import MCPHub
 from task.tools.models import Caller
 from task.tools.workspace.changes import Changes
 
+OWNER = "local"  # as the console calls whoever uses this machine
 FOLDER = "folder"  # in the metadata of runs: where the tools of a session work
 EDITOR_SECONDS, POLL_SECONDS = 10.0, 0.5  # for a text; between two looks at a question that another door may answer
 NEVER = "the user rejects such calls in this session"
@@ -51,16 +51,6 @@ UNDONE = (RequestError, ValueError, OSError, asyncio.CancelledError, CancelledEr
 Place = Callable[[Path, Callable[..., EditorWorkspace]], ConsoleProduct]
 
 
-@dataclass(eq=False)
-class Editor:
-    """What the sessions share: the way to the editor, and whether it reads and writes files."""
-
-    transport: StdioTransport
-    connection: Connection
-    reads: bool = False
-    writes: bool = False
-
-
 class EditorSession:
     """A conversation in a folder. One prompt is answered at a time, while `busy`.
 
@@ -68,25 +58,18 @@ class EditorSession:
     """
 
     def __init__(
-        self,
-        session_id: str,
-        editor: Editor,
-        caller: RunCaller,
-        store: Store,
-        folder: Path,
-        place: Place,
-        servers: Sequence[Any],
+        self, session_id: str, editor: Editor, store: Store, folder: Path, place: Place, servers: Sequence[Any]
     ) -> None:
         web = [item.model_dump() for item in servers if isinstance(item, schema.HttpMcpServer)]
         others = [item.name for item in servers if not isinstance(item, schema.HttpMcpServer)]
         specs, self._missing = [stranger(item) for item in web], [NO_ADDRESS.format(name) for name in others]
         self.session_id, self.mode, self.run_id = session_id, PermissionMode.DEFAULT, ""
-        self.caller, self.busy, self.cancelled = caller, False, False
+        self.busy, self.cancelled = False, False
         self._editor, self._store, self._question = editor, store, ""
         self._loop, self._rejected, self._shown = asyncio.get_running_loop(), set[tuple[str, str]](), set[str]()
         can = {"reads": editor.reads, "writes": editor.writes}
         product = place(folder, partial(EditorWorkspace, shown=folder, ask=self._ask, **can))
-        self._folder = product.tools
+        self._folder, self.caller = product.tools, RunCaller(OWNER, product.services.core_key)
         self.changes = Changes(self._folder.folder, product.settings.data_dir, store.database.place)
         self._hub = MCPHub(specs, product.services.files)
         self.product = replace(product, profile=replace(product.profile, workspace_tools=self._tools))
@@ -100,7 +83,7 @@ class EditorSession:
     def update(self, update: Any) -> None:
         """Send the editor an update of the session."""
         params = serialize_params(schema.SessionNotification(session_id=self.session_id, update=update))
-        self._editor.transport.put({"jsonrpc": "2.0", "method": "session/update", "params": params})
+        self._editor.put({"jsonrpc": "2.0", "method": "session/update", "params": params})
 
     async def prompt(self, message: Message) -> dict[str, Any]:
         """Answer the user's message: why that ended, and the tokens it took."""
@@ -119,7 +102,7 @@ class EditorSession:
                 async for event in self._runner.events(self.caller.owner, run.run_id):
                     self._show(event, used)
                     ended |= event.data if event.type in ("error", "finished") else {}
-                    await self._editor.transport.drain()
+                    await self._editor.drain()
                 if ended.get("status") != "suspended" or not await self._decided():
                     break
                 request = await self._preparing.resumed(self.caller, run.run_id)

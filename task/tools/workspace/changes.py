@@ -28,14 +28,13 @@ class Changes(asyncio.Lock):
         self._alone = ExitStack()
         self._snapshots: Snapshots | None = None
         self._latest: Snapshot | None = None  # what has not changed since is not read again
-        self._first: Snapshot | None = None  # before the call in progress
         self._prompts, self._calls = list[list[Leg]](), list[Leg]()
 
     async def __aenter__(self) -> None:
         await super().__aenter__()
         try:
             self._alone.enter_context(held_alone(self._folder))
-            self._first = await asyncio.to_thread(self._taken)
+            await asyncio.to_thread(self._take)
         except BaseException as error:
             self._alone.close()
             self.release()
@@ -43,8 +42,8 @@ class Changes(asyncio.Lock):
 
     async def __aexit__(self, *_: object) -> None:
         try:
-            if self._first is not None:
-                self._calls.append((self._first, await asyncio.to_thread(self._taken)))
+            before, after = self._latest, await asyncio.to_thread(self._take)
+            self._calls += [(before, after)] if before is not None else []
         except BaseException as error:
             self._prompts, self._calls = [], []  # undo would take back a part
             if not isinstance(error, SnapshotError):
@@ -65,10 +64,15 @@ class Changes(asyncio.Lock):
             InvalidRequest: there is nothing, or not all of it could be restored.
             Conflict: others have changed it since, or work in the folder.
         """
-        if not self._prompts or self._snapshots is None:
-            raise InvalidRequest(NOTHING)
-        with held_alone(self._folder):
-            plan = await asyncio.to_thread(take_back, self._prompts[-1], self._snapshots, force=force)
+        await self.acquire()  # a call that was stopped may still be writing
+        try:
+            self.end_prompt()
+            if not self._prompts or self._snapshots is None:
+                raise InvalidRequest(NOTHING)
+            with held_alone(self._folder):
+                plan = await asyncio.to_thread(take_back, self._prompts[-1], self._snapshots, force=force)
+        finally:
+            self.release()
         self._prompts.pop()
         lost = f" Not restored: {some_of(sorted(plan.lost), NAMED)}." if plan.lost else ""
         return f"Taken back: {some_of(sorted(plan.steps), NAMED) or 'nothing was left of it'}.{lost}"
@@ -80,7 +84,7 @@ class Changes(asyncio.Lock):
         if self._snapshots is not None:
             await asyncio.to_thread(shutil.rmtree, self._snapshots.folder, ignore_errors=True)
 
-    def _taken(self) -> Snapshot:
+    def _take(self) -> Snapshot:
         if self._snapshots is None:
             kept = self._data_dir / SNAPSHOTS / self.run_id
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""JSON-RPC on the standard streams: one message a line, whatever an editor sends."""
+"""The editor: JSON-RPC on the standard streams, one message a line, whatever comes."""
 
 import asyncio
 import json
@@ -8,22 +8,26 @@ from typing import Any, Self
 
 import orjson
 from acp import RequestError
+from acp.connection import Connection
 
 MOST_BYTES = 32 * 2**20  # of a message: a picture of 10 MB fits
 TOO_LONG = f"A message has at most {MOST_BYTES:,} bytes."
 
 
-class StdioTransport:
+class Editor:
     """The SDK's transport. Its own takes lines of any length, answers nothing to those that are not JSON, and breaks at
-    JSON that is not a message."""
+    JSON that is not a message. `reads` and `writes`: whether it does that with files."""
+
+    connection: Connection
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.drain, self.end = writer.drain, reader.feed_eof
+        self.reads = self.writes = False
 
     @classmethod
     async def open(cls, given: int, taken: int) -> Self:
-        """The transport on descriptors of pipes or sockets, one to read and one to write."""
+        """The editor on descriptors of pipes or sockets, one to read and one to write."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(MOST_BYTES)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(given, "rb", 0))
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
