@@ -187,7 +187,7 @@ async def _tools(
         if reading := skill_tools(services, profile, skills, own):
             request = replace(request, caller=replace(request.caller, skills=skills))
             own = [*own, *reading]
-    taken = {*named(own), FIND_TOOLS, DELEGATE}
+    taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))

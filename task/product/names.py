@@ -12,10 +12,12 @@ from urllib.parse import quote, unquote
 
 from cachetools import TLRUCache
 
+from task.conversation.inner import DELEGATE
 from task.core_client.files import is_path
 from task.llm.dial import KEPT_SECONDS, MISSED_SECONDS, ModelListings
 from task.permissions.names import ALIASES
 from task.tools.deployment.deployment_tool import OWN_ARGUMENTS, DeploymentAccess, DeploymentSpec, DeploymentTool
+from task.tools.find_tools import FIND_TOOLS
 from task.tools.mcp.hub import LONGEST_NAMED_SCHEMA, Discovered, ServerSpec
 from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, usable
 from task.tools.mcp.results import Fault, MCPFailure
@@ -136,6 +138,7 @@ async def named_tools(
 
     Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
     """
+    taken = {*taken, FIND_TOOLS, DELEGATE}  # a rule about these means ours, also in a turn that does not have them
     if not profile.names:
         return await services.mcp.discover(caller, taken)
     made = await services.deployments.named(profile.names, caller, taken) if caller is not None else {}
