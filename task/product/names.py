@@ -12,12 +12,10 @@ from urllib.parse import quote, unquote
 
 from cachetools import TLRUCache
 
-from task.conversation.inner import DELEGATE
 from task.core_client.files import is_path
 from task.llm.dial import KEPT_SECONDS, MISSED_SECONDS, ModelListings
-from task.permissions.names import ALIASES
 from task.tools.deployment.deployment_tool import OWN_ARGUMENTS, DeploymentAccess, DeploymentSpec, DeploymentTool
-from task.tools.find_tools import FIND_TOOLS
+from task.tools.find_tools import RESERVED
 from task.tools.mcp.hub import LONGEST_NAMED_SCHEMA, Discovered, ServerSpec
 from task.tools.mcp.mcp_tool_model import MCPToolModel, fit, usable
 from task.tools.mcp.results import Fault, MCPFailure
@@ -59,7 +57,7 @@ class Deployments:
         who = (await caller.principal(), caller.application)
         if (allowed := await self._allowed(who, caller.api_key)) is None:
             return None
-        used, places = {*taken, *ALIASES}, dict[tuple[str, ...], str]()
+        used, places = {*taken, *RESERVED}, dict[tuple[str, ...], str]()
         # Ids of users' applications are percent-encoded; an address has a name encoded once. No list has
         # them: what Core says of the one decides.
         for name in dict.fromkeys(map(unquote, names)):
@@ -138,7 +136,6 @@ async def named_tools(
 
     Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
     """
-    taken = {*taken, FIND_TOOLS, DELEGATE}  # a rule about these means ours, also in a turn that does not have them
     if not profile.names:
         return await services.mcp.discover(caller, taken)
     made = await services.deployments.named(profile.names, caller, taken) if caller is not None else {}

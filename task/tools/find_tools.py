@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
+from task.conversation.inner import DELEGATE
 from task.conversation.messages import Message
 from task.llm.window import schema_tokens
+from task.permissions.names import ALIASES
 from task.search.ranking import Lexical, rarities, tokens
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 
 FIND_TOOLS = "find_tools"
+RESERVED = frozenset({*ALIASES, DELEGATE, FIND_TOOLS})  # never the name of a server's tool, whatever a turn has
 FEW_TOKENS = 1_000  # so many are sent with any window: to find them would cost more steps than it saves tokens
 UNKNOWN_WINDOW = 128_000
 FOUND, MOST_FOUND = 5, 50  # of one search, and of a conversation, whose window they would fill

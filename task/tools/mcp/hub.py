@@ -20,9 +20,10 @@ from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, SignIn, no_access
 from task.errors import AgentError, NotFound, ToolError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor
-from task.permissions.names import ALIASES, names_of
+from task.permissions.names import names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
+from task.tools.find_tools import RESERVED
 from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import READ_RESOURCE, TO_SIGN_IN, MCPTool, Open, ReadResourceTool, stored
@@ -161,7 +162,7 @@ class MCPHub:
                 if known.unauthorized:
                     text = no_access(results[item], server.spec.name)
                     known.failure = MCPFailure(Fault.CREDENTIAL, server.spec.name, text, 401)
-        names = {*taken, *ALIASES, READ_RESOURCE}  # an alias never means the tool of another server
+        names = {*taken, *RESERVED, READ_RESOURCE}
         tools = [tool for server, known in found for tool in server.tools(known, names)]
         offers = [(one, known.offer) for one, known in found if one.readable and known.offer]
         if readable := {one.spec.name: (one, offer) for one, offer in offers if offer.resources}:
@@ -222,7 +223,7 @@ class MCPHub:
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
             raise catalogue.failure
-        return list(server.tools(catalogue, set(ALIASES)))
+        return list(server.tools(catalogue, set(RESERVED)))
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in (*self._servers, *self._named.values())))
