@@ -110,12 +110,8 @@ class Schemas:
         simple = {key: shape[key] for key in self.kept if key in shape and (shape[key] or key in _PLAIN)}
         if "const" in shape:
             simple["enum"] = [shape["const"]]
-        # What only the server sets is not an argument. Source: OpenAPI 3, Schema Object
-        parts = _object(shape.get("properties"))
-        properties = {name: part for name, part in parts.items() if not _object(part).get("readOnly")}
         if "required" in simple:
-            names = dict.fromkeys(map(str, simple["required"]))
-            simple["required"] = [name for name in names if name in properties or name not in parts]
+            simple["required"] = [*dict.fromkeys(map(str, simple["required"]))]
         if "default" in shape and "default" not in self.kept:
             default = f"Default: {orjson.dumps(shape['default']).decode()}."
             simple["description"] = f"{simple.get('description', '')} {default}".lstrip()
@@ -126,7 +122,7 @@ class Schemas:
             simple["additionalProperties"] = more if isinstance(more, bool) else inner(more)
         if options := _array(shape.get("anyOf") or shape.get("oneOf")):
             simple["anyOf"] = [inner(option) for option in options]
-        if properties:
+        if properties := _object(shape.get("properties")):
             simple["properties"] = {name: inner(value) for name, value in properties.items()}
         return simple
 

@@ -231,14 +231,10 @@ def _coverable(facts: CallFacts) -> bool:
 
 
 def digest(
-    tool: str,
-    arguments: Mapping[str, Any],
-    policy: Policy,
-    workspace: WorkspaceAccess | None = None,
-    offered_by: str = "",
+    tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: WorkspaceAccess | None = None, server: str = ""
 ) -> str:
     """Identifies exactly this call under exactly this policy, in exactly this workspace or of exactly this server."""
-    places = [place for place in (workspace.root if workspace is not None else "", offered_by) if place]
+    places = [place for place in (workspace.root if workspace is not None else "", server) if place]
     exact = json.dumps(
         [tool, arguments, policy.fingerprint, *places], sort_keys=True, separators=(",", ":"), default=str
     )

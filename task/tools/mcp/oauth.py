@@ -27,12 +27,11 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from task.errors import InvalidRequest, NotFound, ToolError
-from task.llm.transport import no_cookies
 from task.permissions.hosts import is_internal
 from task.permissions.taint import Origin
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool, ToolSpec, object_schema
-from task.tools.mcp.connection import bound
+from task.tools.mcp.connection import bound, http_client
 from task.tools.mcp.mcp_tool import SIGN_IN
 from task.tools.models import Effect, ToolCallParams
 
@@ -195,10 +194,8 @@ class UserSignIns:
             raise InvalidRequest(f"there is no server {server!r} to sign in to")
         guard = partial(_to_public_hosts, urlsplit(self.servers[server]).hostname or "")
         hooks = {"request": [guard], "response": [_bound]}
-        plain = {"Accept-Encoding": "identity"}
-        client = httpx2.AsyncClient(event_hooks=hooks, cookies=no_cookies(), trust_env=False, headers=plain)
         try:
-            async with asyncio.timeout(seconds), client as http:
+            async with asyncio.timeout(seconds), http_client("https:", {}, hooks=hooks) as http:
                 yield http
         except OAuthFlowError as error:  # the SDK's have what the server wrote, which may be a secret
             why = str(error) if type(error) is OAuthFlowError else "it refused the agent"

@@ -137,8 +137,10 @@ def _request(operation: ApiOperation, arguments: Mapping[str, Any], spec: ApiSpe
 
     parts: dict[str, dict[str, Any]] = {"url": {}, "header": {}, "body": {}}
     for name, (where, own) in operation.places.items():
-        if arguments.get(name) is not None:
-            parts[where][own] = arguments[name] if where == "body" else _written(arguments[name])
+        if (value := arguments.get(name)) is not None:
+            values = cast("list[Any]", value) if isinstance(value, list) else [value]
+            texts = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
+            parts[where][own] = value if where == "body" else texts
     in_path = [text for own in VARIABLE.findall(operation.url.partition("{?")[0]) for text in parts["url"][own] or [""]]
     if {"", ".", ".."}.intersection(step for text in in_path for step in re.split(r"[/\\]", text)):
         raise ToolError("What becomes part of a path must not be empty, begin with a slash, or have `.` or `..` in it.")
@@ -152,11 +154,6 @@ def _request(operation: ApiOperation, arguments: Mapping[str, Any], spec: ApiSpe
     if body := parts["body"]:
         return url, headers | {"Content-Type": operation.media}, orjson.dumps(body["body"])
     return url, headers, None
-
-
-def _written(value: Any) -> list[str]:
-    values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
 
 
 def _coded(secret: str) -> str:

@@ -130,7 +130,7 @@ class _Reader:
 
         self._document, self._spec = document, spec
         self._models: Any = v3_0 if str(document["openapi"]).startswith("3.0") else v3_1
-        self._schemas = Schemas(document, STRANGERS)
+        self._schemas = Schemas(document, (*STRANGERS, "readOnly"))
         self._places, self._shapes, self._required = dict[str, tuple[str, str]](), dict[str, Any](), list[str]()
 
     def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> ApiOperation:
@@ -151,7 +151,14 @@ class _Reader:
             fault = max(error.errors(include_url=False, include_input=False), key=lambda one: len(one["loc"]))
             raise LeftOut(f"{'.'.join(map(str, fault['loc']))[:200]}: {fault['msg']}") from None
         queries = [self._add_parameter(*both) for both in zip(model.parameters, given, strict=True)]
-        media = self._add_body(body["content"], required=body.get("required") is True) if body else ""
+        content, required = body.get("content", {}), body.get("required") is True
+        if media := next(filter(_JSON.match, content), ""):
+            shape = self._schemas.simple(content[media].get("schema"))
+            kept = {name: one for name, one in shape.get("properties", {}).items() if not one.get("readOnly")}
+            needed = [name for name in shape.get("required", ()) if name in kept]
+            self._add("body", "body", {**shape, "properties": kept, "required": needed}, required=required)
+        elif required:
+            raise LeftOut("its body is not JSON")
         if self._schemas.external:
             raise LeftOut("it refers to another document")
         named = {own for where, own in self._places.values() if where == "url"}
@@ -190,14 +197,6 @@ class _Reader:
         own = name if where == "header" else quote(name, "")
         self._add("header" if where == "header" else "url", own, shape, required=parameter.required or where == "path")
         return f"{own}{'' if parameter.explode is False else '*'}" if where == "query" else ""
-
-    def _add_body(self, content: dict[str, Any], *, required: bool) -> str:
-        """The type of the body, empty if there is none."""
-        if media := next(filter(_JSON.match, content), ""):
-            self._add("body", "body", self._schemas.simple(content[media].get("schema")), required=required)
-        elif required:
-            raise LeftOut("its body is not JSON")
-        return media
 
     def _add(self, where: str, own: str, shape: dict[str, Any], *, required: bool) -> None:
         if (name := fit(own)) in self._places:
