@@ -7,20 +7,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from task.api.failures import failures
-from task.api.schemas import RequestModel, ResponseModel, Text
+from task.api.schemas import RequestModel, Text
 from task.api.service import CurrentService, Service, router
 from task.errors import NotFound
 from task.memory.commands import FORBIDDEN
-from task.memory.memories import FACT_CHARS, MOST_FACTS, Fact, Memory, UserMemory
-
-
-class MemoryBody(ResponseModel):
-    """`active`: the caller consents now, since `consented`; the consent was taken back at `withdrawn`."""
-
-    active: bool
-    consented: str
-    withdrawn: str
-    facts: list[Fact]
+from task.memory.memories import FACT_CHARS, MOST_FACTS, Memory, UserMemory
 
 
 class MemoryChange(RequestModel):
@@ -33,13 +24,13 @@ class MemoryChange(RequestModel):
 routes = router("Memory")
 
 
-@routes.get("/memory", response_model=MemoryBody, responses=failures(404))
+@routes.get("/memory", response_model=Memory, responses=failures(404))
 async def show_memory(service: CurrentService) -> Any:
     """All that is remembered; this is the export, too."""
     return await (await _memory(service)).load()
 
 
-@routes.patch("/memory", response_model=MemoryBody, responses=failures(404, 409, 413, 415))
+@routes.patch("/memory", response_model=Memory, responses=failures(404, 409, 413, 415))
 async def change_memory(body: MemoryChange, service: CurrentService) -> Any:
     """Consent or take that back, after which facts are neither given nor stored; edit and delete facts."""
     memory = await _memory(service)

@@ -54,10 +54,9 @@ async def answered(memories: Memories | None, caller: Caller, door: str, line: s
 def listing(memory: Memory) -> str:
     """The memory for its user: the consent, and the newest facts."""
     count = len(memory.facts)
-    if not memory.active:
-        since = f" You took your consent back on {memory.withdrawn[:10]}." if memory.withdrawn else ""
+    if not memory.consented:
         kept = f" Your {count} facts are kept, and not used: `{COMMAND} delete all` deletes them." if count else ""
-        return f"{CONSENT}{since}{kept}"
+        return f"{CONSENT}{kept}"
     lines = [f"The memory is on, with your consent of {memory.consented[:10]}. Facts: {count}.\n"]
     for fact in reversed(memory.facts[-LISTED:]):
         where = f", only in {words(fact.scope)}" if fact.scope else ""

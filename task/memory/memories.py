@@ -48,30 +48,22 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Facts, the oldest first. `consented` and `withdrawn` say since when (ISO 8601 in UTC), or are empty.
+    """Facts, the oldest first. `consented` says since when the user consents (ISO 8601 in UTC), empty: not now.
 
     Raises:
         InvalidRequest: by every change that cannot be made.
     """
 
     consented: str = ""
-    withdrawn: str = ""
     facts: tuple[Fact, ...] = ()
-
-    @property
-    def active(self) -> bool:
-        """Whether the user consents now."""
-        return bool(self.consented) and not self.withdrawn
 
     def with_consent(self, given: bool, now: float) -> Memory:
         """The memory after the user has consented, or has withdrawn that: the facts stay."""
-        if given is self.active:
-            return self
-        return replace(self, consented=iso(now), withdrawn="") if given else replace(self, withdrawn=iso(now))
+        return self if given is bool(self.consented) else replace(self, consented=iso(now) if given else "")
 
     def with_fact(self, text: str, now: float, source: str = "", scope: str = "") -> Memory:
         """The memory with one more fact, in place of one that says the same."""
-        if not self.active:
+        if not self.consented:
             raise InvalidRequest(OFF)
         line = _line(text)
         others = tuple(fact for fact in self.facts if (fact.text, fact.scope) != (line, scope))
@@ -182,7 +174,8 @@ class UserMemory:
             given = str(body.pop("signature")).encode()
             if not hmac.compare_digest(given, self._signature(body).encode()):
                 raise ValueError("the signature does not fit")
-            return Memory(body["consented"], body["withdrawn"], tuple(Fact(**fact) for fact in body["facts"])), content
+            facts = tuple(Fact(**fact) for fact in body.pop("facts"))
+            return Memory(**body, facts=facts), content
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidRequest(_REFUSED) from error
 

@@ -56,7 +56,7 @@ async def recalled(
     except (AgentError, TimeoutError) as error:
         warn(f"no facts were given: {error or 'the memory did not answer in time'}")
         return None
-    if not known.active:
+    if not known.consented:
         return None
     in_scope = [fact for fact in known.facts if fact.scope in ("", memory.application)]
     question = next((item.text() for item in reversed(messages) if item.role is Role.USER), "")
@@ -104,7 +104,7 @@ class GuardedModel:
         if self._asked and self._given:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    self._given = (await self._recall.memory.load()).active
+                    self._given = bool((await self._recall.memory.load()).consented)
             except (AgentError, TimeoutError):
                 self._given = False
         self._asked = True

@@ -144,10 +144,10 @@ async def test_the_api_shows_changes_exports_and_deletes_and_a_trace_names_the_f
     tmp_path: Path,
 ) -> None:
     async with http_api(then=remembering, tmp_path=tmp_path, **ON) as api:
-        assert (await api.get("/memory")).json == {"active": False, "consented": "", "withdrawn": "", "facts": []}
+        assert (await api.get("/memory")).json == {"consented": "", "facts": []}
         await api.complete("I am allergic.")
         assert "remember" not in api.upstream.requests[-1].tools
-        assert (await api.call("PATCH", "/memory", {"consent": True})).json["active"]
+        assert (await api.call("PATCH", "/memory", {"consent": True})).json["consented"]
         await approved(api)
         [fact] = (await api.get("/memory")).json["facts"]
         assert fact["text"] == NUTS
@@ -158,12 +158,12 @@ async def test_the_api_shows_changes_exports_and_deletes_and_a_trace_names_the_f
         assert changed.json["facts"][0]["text"] == "The user likes nuts."
         assert (await api.call("PATCH", "/memory", {"facts": {"none": None}})).status == 404
         off = (await api.call("PATCH", "/memory", {"consent": False})).json
-        assert (off["active"], bool(off["withdrawn"]), len(off["facts"])) == (False, True, 1)
+        assert (off["consented"], len(off["facts"])) == ("", 1)
         await api.complete("What may I eat?")
         assert "likes nuts" not in str(api.upstream.requests[-1].messages)
         assert (await api.call("PATCH", "/memory", {"facts": {fact["id"]: None}})).json["facts"] == []
         assert (await api.call("DELETE", "/memory")).status == 204
-        assert (await api.get("/memory")).json["withdrawn"] == ""
+        assert (await api.get("/memory")).json == {"consented": "", "facts": []}
 
 
 async def test_where_the_operator_allows_none_every_door_says_so(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ async def test_consent_taken_back_in_mid_run_ends_giving_and_keeping_at_once(tmp
         assert given(model, 1).startswith("Hi.")
         assert "memory is off" in [item.text() for item in outcome.added if item.role is Role.TOOL][-1]
         kept = await d.memory.load()
-        assert (kept.active, [fact.text for fact in kept.facts]) == (False, [NUTS])
+        assert (kept.consented, [fact.text for fact in kept.facts]) == ("", [NUTS])
         again = ScriptedModel(says("Hi."))
         await d.turn(again, user("Hi again."))
         assert NUTS not in given(again)

@@ -11,7 +11,7 @@ export async function manageMemory() {
 }
 
 function shown(memory, trouble) {
-  const { active, consented, facts } = memory;
+  const { consented, facts } = memory;
   return ask(t("Memory"), (finish) => {
     const change = async (made) => finish(await made.then(() => "", (error) => error.message));
     const edit = async ({ id, text }) => {
@@ -26,14 +26,14 @@ function shown(memory, trouble) {
       iconButton("trash", t("Delete {name}", { name: fact.text }), () => change(api.changeMemory({ facts: { [fact.id]: null } }))));
     const file = new Blob([JSON.stringify(memory, null, 2)], { type: "application/json" });
     return [
-      h("p", {}, active ? t("The memory is on, with your consent of {date}.", { date: consented.slice(0, 10) })
+      h("p", {}, consented ? t("The memory is on, with your consent of {date}.", { date: consented.slice(0, 10) })
         : t("The memory is off. If you consent, the agent may propose to keep facts about you, asks you about each one, and gives those that fit to the model in later conversations.")),
       trouble ? h("p", { class: "trouble", role: "alert" }, icon("warn"), trouble) : "",
       h("ul", { class: "prompts" }, [...facts].reverse().map(row)),
       h("footer", {},
         facts.length ? h("button", { type: "button", class: "quiet", onclick: () => save(file, "memory.json") }, t("Export")) : "",
-        consented ? h("button", { type: "button", class: "danger", onclick: remove }, t("Delete all")) : "",
-        h("button", { type: "button", class: active ? "quiet" : "primary", onclick: () => change(api.changeMemory({ consent: !active })) }, active ? t("Switch off") : t("I consent")),
+        consented || facts.length ? h("button", { type: "button", class: "danger", onclick: remove }, t("Delete all")) : "",
+        h("button", { type: "button", class: consented ? "quiet" : "primary", onclick: () => change(api.changeMemory({ consent: !consented })) }, consented ? t("Switch off") : t("I consent")),
         h("button", { type: "button", class: "quiet", autofocus: true, onclick: () => finish(null) }, t("Close"))),
     ];
   });
