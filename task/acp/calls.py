@@ -78,6 +78,7 @@ class Calls(LoopObserver):
         texts = (given["new_text"], given["old_text"]) if own == "fs_edit" else None
         if own == "fs_write" and self._workspace is not None:
             texts = given["content"], await asyncio.to_thread(self._workspace.before, given["path"])
+            self._workspace.asked |= {place.path: texts[1] for place in shown.locations or ()}
         content: list[Any] = [acp.tool_diff_content(place.path, *texts) for place in shown.locations or () if texts]
         risk = RiskAssessment(**data["risk_assessment"])
         card = ICERC(data["intent"], data["command"], data["expected_outcome"], risk)
@@ -99,6 +100,8 @@ class Calls(LoopObserver):
             self._update(acp.update_tool_call(shown.tool_call_id, status="failed"))
         self._shown.clear()
         self._ended.clear()
+        if self._workspace is not None:
+            self._workspace.asked.clear()
 
     def _start(self, call: ToolCall) -> None:
         given, tool, places = call.arguments(), self._tools.get(call.name), list[schema.ToolCallLocation]()

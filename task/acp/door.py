@@ -28,6 +28,7 @@ from task.runs.request import RunOptions
 from task.runs.table import last_run
 from task.store.records import iso
 from task.store.store import Store
+from task.tools.workspace.files import shown_path
 
 CAN = {
     "loadSession": True,
@@ -203,7 +204,7 @@ def _message(blocks: Sequence[Any]) -> Message:
                 if not pictures[-1].is_picture or len(block.data) * 3 / 4 > MAX_IMAGE_BYTES:
                     raise InvalidRequest(f"A picture has at most {MAX_IMAGE_BYTES:,} bytes, and a usual format.")
             case schema.ResourceContentBlock():
-                texts.append(f"@{unquote(block.uri.removeprefix('file://'))}")
+                texts.append(f"@{shown_path(unquote(block.uri.removeprefix('file://')))}")
             case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as text):
                 outside = True
                 texts.append(f"{text.uri}:\n\n{text.text}")

@@ -18,13 +18,13 @@ class EditorWorkspace(Workspace):
 
     Paths are checked as in any other. `shown` is the folder as the editor calls it, perhaps a link. `ask` sends it a
     request, from a thread; None: it was not done. `written` are the text before and after, by the files, until the
-    editor is shown them.
+    editor is shown them; `asked` the texts that open questions show.
     """
 
     def __init__(self, path: Path, *, shown: Path, ask: Ask, reads: bool, writes: bool, **given: Any) -> None:
         super().__init__(path, **given)
         self.shown, self._ask, self._reads, self._writes = shown, ask, reads, writes
-        self.written = dict[str, tuple[str | None, str]]()
+        self.written, self.asked = dict[str, tuple[str | None, str]](), dict[str, str | None]()
 
     def read(self, path: str) -> bytes:
         content = super().read(path)
@@ -45,6 +45,8 @@ class EditorWorkspace(Workspace):
 
     def _put(self, relative: str, content: bytes, folder: int, name: str, old: os.stat_result | None) -> None:
         before, place, text = self.before(relative), str(self.shown / relative), content.decode()
+        if self.asked.pop(place, before) != before:
+            raise ToolError("it has changed since the user was asked; read it again")
         if not self._writes:
             super()._put(relative, content, folder, name, old)
         elif self._ask("fs/write_text_file", path=place, content=text) is None:

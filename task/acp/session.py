@@ -154,11 +154,6 @@ class EditorSession:
                 self.update(acp.update_agent_message_text(data["text"]))
             case "reasoning":
                 self.update(acp.update_agent_thought_text(data["text"]))
-            case "attachment" if data["stage"] is None:
-                item = data["attachment"]
-                if uri := item.get("reference_url") or item.get("url"):
-                    link = acp.resource_link_block(item.get("title") or uri, uri, mime_type=item.get("type"))
-                    self.update(acp.update_agent_message(link))
             case "usage":
                 used |= {name: used[name] + data[field] for name, field in USAGE.items()}
             case _:
