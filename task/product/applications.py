@@ -229,7 +229,8 @@ def narrowed(profile: Profile, application: str, given: ApplicationProperties, b
     names = dict.fromkeys(name for name in (*profile.names, *given.tools) if name and fits(bounds.tools, name))
     agents = profile.agents
     if agents is not None:
-        agents = replace(agents, models=tuple(model for model in agents.models if fits(bounds.models, model)))
+        models = [model for model in agents.models if fits(bounds.models, model)]
+        agents = agents.model_copy(update={"models": models})
     return replace(
         profile,
         agents=agents,

@@ -22,7 +22,8 @@ from task.permissions.decisions import Decision
 from task.permissions.gate import PolicyGate
 from task.permissions.names import own_name
 from task.permissions.taint import ContextView, Origin
-from task.product.profile import Profile, SubAgents
+from task.product.profile import Profile
+from task.settings.sections import AgentSettings
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.find_tools import MOST_LISTED, FindTools
 from task.tools.models import Caller, ToolCallParams
@@ -68,7 +69,7 @@ class DelegateTool(BaseTool):
     """
 
     profile: Profile
-    agents: SubAgents
+    agents: AgentSettings
     steps: int
     tools: Sequence[BaseTool]
     gate: PolicyGate

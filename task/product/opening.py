@@ -23,7 +23,7 @@ from task.product import parts
 from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
 from task.product.names import Deployments
-from task.product.profile import Profile, Services, SubAgents
+from task.product.profile import Profile, Services
 from task.product.skills import DialSkills, operator_skills
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
@@ -161,7 +161,7 @@ def _profile(settings: Settings, backend: Backend, files: DialFiles, tools: Sequ
         annotations=settings.annotations,
         timezone=settings.timezone,
         names=tuple(tool.deployment for tool in settings.deployments.tools if not tool.name),
-        agents=SubAgents(tuple(settings.agents.models), settings.agents.steps) if settings.agents.enabled else None,
+        agents=settings.agents if settings.agents.enabled else None,
         skills=tuple(operator_skills(settings.skills.folders)),
     )
 

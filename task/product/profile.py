@@ -28,6 +28,7 @@ from task.product.backends import Backend
 from task.product.names import Deployments, named_tools
 from task.product.skills import DialSkills, skill_tools
 from task.prompts import SYSTEM_PROMPT
+from task.settings.sections import AgentSettings
 from task.shared.redis_store import REPLICAS, RedisStore
 from task.skills import Skill
 from task.store.access import StoreAccess
@@ -92,15 +93,6 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
-class SubAgents:
-    """How an agent delegates: the models beside its own that its sub-agents may have, and the steps of all of them
-    together in one turn."""
-
-    models: tuple[str, ...] = ()
-    steps: int = 60
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """One agent. A door makes the one of its request with `replace`.
 
@@ -148,7 +140,7 @@ class Profile:
     tool_share: float = 0.05
     skills: tuple[Skill, ...] = ()
     skill_urls: tuple[str, ...] = ()
-    agents: SubAgents | None = None
+    agents: AgentSettings | None = None
     project: Callable[[], ProjectNotes] | None = None
     withheld: str = ""
 

@@ -13,8 +13,9 @@ from task.errors import InvalidRequest
 from task.permissions.decisions import PermissionMode
 from task.product.applications import ApplicationProperties, Bounds, narrowed
 from task.product.opening import opened_bare
-from task.product.profile import SubAgents, no_tools
+from task.product.profile import no_tools
 from task.settings.dial import ApplicationLimits
+from task.settings.sections import AgentSettings
 from task.tools.mcp.connection import identity_of
 
 MOST = ApplicationLimits(steps=10, run_tokens=5000)
@@ -123,7 +124,7 @@ def test_a_core_that_asks_for_no_schema_has_the_same_one_in_its_configuration() 
 
 async def test_an_application_narrows_the_profile_and_never_widens_it() -> None:
     services, profile = opened_bare("http://127.0.0.1:9")
-    profile = replace(profile, agents=SubAgents(("o4", "gpt-5"), 7))
+    profile = replace(profile, agents=AgentSettings(models=["o4", "gpt-5"], steps=7))
     try:
         whole = narrowed(profile, "applications/a", ApplicationProperties.read(FITTING), BOUNDS)
         plain = narrowed(profile, "applications/b", ApplicationProperties.read({}), BOUNDS)
@@ -137,7 +138,7 @@ async def test_an_application_narrows_the_profile_and_never_widens_it() -> None:
     assert whole.folders == ("files/bucket/a%20file.pdf", "files/bucket/folder/")
     assert (whole.limits.steps, whole.limits.run_seconds, whole.limits.run_tokens) == (10, 2.5, 5000)
     assert [tool.name for tool in whole.kept(profile.tools)] == ["calculator"]
-    assert whole.agents == plain.agents == SubAgents(("o4",), 7)
+    assert whole.agents == plain.agents == AgentSettings(models=["o4"], steps=7)
     assert whole.workspace_tools is plain.workspace_tools is no_tools
     assert (plain.prompt, plain.model, plain.mode) == (profile.prompt, profile.model, profile.mode)
     assert plain.limits.run_seconds == profile.limits.run_seconds

@@ -12,8 +12,8 @@ from task.llm.window import schema_tokens
 from task.loop import LoopObserver, RunOutcome, ToolLoop
 from task.permissions.taint import ContextView
 from task.product import Backend, opened
-from task.product.profile import SubAgents
 from task.settings import Settings
+from task.settings.sections import AgentSettings
 from task.tools.base import BaseTool
 from task.tools.find_tools import (
     FEW_TOKENS,
@@ -208,7 +208,7 @@ async def test_a_sub_agent_searches_for_itself() -> None:
     services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE}), tools=[OWN, *tools()])
     try:
         backend = Backend(lambda name, caller: model, listed=False)
-        profile = replace(profile, backend=backend, agents=SubAgents())
+        profile = replace(profile, backend=backend, agents=AgentSettings())
         async with asyncio.timeout(20):
             turn = TurnRequest([user("Report it.")], CALLER)
             outcome = await take_turn(services, profile, turn, RecordingChoice(), LoopObserver())

@@ -22,7 +22,7 @@ from task.permissions.policy import Policy, Rule
 from task.permissions.taint import ContextView, Origin
 from task.product import Backend, opened
 from task.product.delegation import PROMPT
-from task.product.profile import SubAgents
+from task.settings.sections import AgentSettings
 from task.tools.base import BaseTool, object_schema, text
 from task.tools.declare import tool
 from task.tools.models import ToolCallParams
@@ -31,7 +31,7 @@ from tests.support.choices import CALLER
 from tests.support.in_process import SETTINGS, Chat, agents
 from tests.support.tools import MadeTool, answering
 
-DEFAULT = SubAgents()
+DEFAULT = AgentSettings()
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Office:
 
 
 @asynccontextmanager
-async def chat(office: Office, sub: SubAgents | None = DEFAULT, **options: Any) -> AsyncGenerator[Chat]:
+async def chat(office: Office, sub: AgentSettings | None = DEFAULT, **options: Any) -> AsyncGenerator[Chat]:
     limits, builtin = options.pop("limits", {}), options.pop("builtin", None)
     model = ScriptedModel(then=office.reply, sleep=options.pop("sleep", asyncio.sleep))
     async with agents(model, *office.tools, **options) as found:
@@ -267,7 +267,7 @@ async def test_a_sub_agent_that_never_ends_is_stopped(limits: dict[str, Any], st
         replace(wants("look", what=f"n{n}"), events=(*wants("look", what=f"n{n}").events, used)) for n in range(9)
     ]
     office = Office([delegated("a", "b"), says("End.")], {"a": endless, "b": endless})
-    async with chat(office, SubAgents(steps=steps), limits=limits) as it:
+    async with chat(office, AgentSettings(steps=steps), limits=limits) as it:
         await it.say("Go")
     assert [said in result for result in results(it)] == [True, True]
 
@@ -306,7 +306,7 @@ async def test_a_sub_agent_that_fails_says_what_it_had_done() -> None:
 async def test_steps_beyond_those_of_all_sub_agents_are_refused() -> None:
     looks = [wants("look", what="x"), says("x")]
     office = Office([delegated("a", "b", "c"), delegated("d"), says("End.")], dict.fromkeys("abcd", looks))
-    async with chat(office, SubAgents(steps=3)) as it:
+    async with chat(office, AgentSettings(steps=3)) as it:
         await it.say("Go")
     refused = (
         "Error: the sub-agents of this run have 0 steps left; start no more than that, or do the rest without them"
@@ -319,7 +319,7 @@ async def test_steps_beyond_those_of_all_sub_agents_are_refused() -> None:
 async def test_a_sub_agent_that_calls_no_tool_takes_a_step_too() -> None:
     said = [says("x")]
     office = Office([delegated("a", "b"), delegated("c"), says("End.")], {"a": said, "b": said, "c": said})
-    async with chat(office, SubAgents(steps=2)) as it:
+    async with chat(office, AgentSettings(steps=2)) as it:
         await it.say("Go")
     assert results(it)[:2] == ["x", "x"]
     assert "have 0 steps left" in results(it)[2]
@@ -343,7 +343,7 @@ async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> No
         [delegated("one", tools=["look", "delegate"], model="small") & delegated("two", tools=["none"]), says("End.")],
         {"one": [wants("note", text="a"), says("done")]},
     )
-    async with chat(office, SubAgents(("small",))) as it:
+    async with chat(office, AgentSettings(models=["small"])) as it:
         await it.say("Go")
         offered = [[tool["function"]["name"] for tool in tools] for tools in model_of(it).tools]
     assert offered[:2] == [["delegate", "look", "send", "fetch", "note"], ["look"]]
@@ -353,15 +353,15 @@ async def test_a_sub_agent_gets_the_tools_and_the_model_that_it_is_given() -> No
 @pytest.mark.parametrize(
     ("sub", "options", "offered"),
     [
-        (SubAgents(), {}, True),
+        (AgentSettings(), {}, True),
         (None, {}, False),
-        (SubAgents(), {"builtin": "look"}, False),
-        (SubAgents(), {"tokens": 7_000}, False),
-        (SubAgents(), {"tokens": 9_000}, True),
+        (AgentSettings(), {"builtin": "look"}, False),
+        (AgentSettings(), {"tokens": 7_000}, False),
+        (AgentSettings(), {"tokens": 9_000}, True),
     ],
 )
 async def test_small_models_have_no_sub_agents(
-    sub: SubAgents | None, options: dict[str, Any], *, offered: bool
+    sub: AgentSettings | None, options: dict[str, Any], *, offered: bool
 ) -> None:
     office = Office([says("Hi.")], {})
     async with chat(office, sub, **options) as it:
