@@ -62,8 +62,14 @@ def linked(path: Path) -> None:
     path.symlink_to("../secret.md")
 
 
+def linked_to_settings(path: Path) -> None:
+    (path.parent / ".env").write_text("OPENAI_API_KEY=secret")
+    path.symlink_to(".env")
+
+
 BAD: list[tuple[Callable[[Path], Any], str]] = [
     (linked, "was not read: path escapes sandbox."),
+    (linked_to_settings, "was not read: not among the allowed file extensions (.md)."),
     (lambda path: path.symlink_to(FILE), "was not read: Too many levels of symbolic links."),
     (lambda path: path.write_bytes(b"\x7fELF\0\0"), "was not read: it is binary, not UTF-8 text."),
     (lambda path: path.write_bytes(b"caf\xe9"), "was not read: it is binary, not UTF-8 text."),
@@ -76,7 +82,14 @@ BAD: list[tuple[Callable[[Path], Any], str]] = [
 ]
 
 
+def test_a_link_to_another_text_of_the_project_is_read(tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_text(RULES)
+    (tmp_path / FILE).symlink_to("CLAUDE.md")
+    assert RULES in project_notes(tmp_path).text
+
+
 @pytest.mark.fault("project notes: a link out of the workspace, a circle, a binary, a folder, a pipe, 11 MB")
+@pytest.mark.fault("project notes: a link to a file with keys")
 @pytest.mark.parametrize(("make", "sentence"), BAD)
 async def test_a_file_that_cannot_be_read_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Any], sentence: str

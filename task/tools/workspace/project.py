@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from task.errors import ToolError
 from task.permissions.icerc import plain
-from task.tools.workspace.root import Workspace
+from task.tools.workspace.root import FileLimits, Workspace
 
 FILE = "AGENTS.md"
 MOST_BYTES = 32 * 1024
@@ -32,11 +32,12 @@ class ProjectNotes:
 def project_notes(root: Path, place: str = ".") -> ProjectNotes:
     """The file in the folder `place` of the workspace at `root`, or in the nearest folder above it there.
 
-    Of a longer one the first 32 KiB. A file that cannot be read is not replaced by one further up.
+    Of a longer one the first 32 KiB. A file that cannot be read is not replaced by one further up. A link may lead to
+    another text of the project, and to no file with keys.
     """
     path = FILE
     try:
-        with Workspace(root) as workspace:
+        with Workspace(root, limits=FileLimits((".md",))) as workspace:
             folder = PurePosixPath(workspace.normalised(place))
             for above in (folder, *folder.parents):
                 path = str(above / FILE)
