@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
+from html import escape
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -32,6 +33,7 @@ from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role
 from task.documents.model import code
 from task.errors import NotFound
+from task.permissions.icerc import words
 from task.store.records import Origin, Session, SessionFilter, Versions, iso, json_bytes
 
 SessionStatus = Literal["active", "completed"]
@@ -305,14 +307,14 @@ def as_markdown(session: Session) -> str:
         speaker = message.role
         parts += [message.text().removesuffix(attachment_note(message.attachments)).strip(), _attached(message)]
         for call in message.tool_calls:
-            arguments = json.dumps(json.loads(call.function.arguments), ensure_ascii=False, indent=2)
+            arguments = json.dumps(call.arguments(), ensure_ascii=False, indent=2)
             result = results.get(call.id)
             shown, files = (code(result.text()).text, _attached(result)) if result is not None else ("", "")
-            head = f"<details><summary>{call.name}</summary>"
+            head = f"<details><summary>{escape(call.name)}</summary>"
             parts += [head, code(arguments, "json").text, shown, "</details>", files]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _attached(message: Message) -> str:
-    names = (" ".join((file.title or file.url or "file").split()) for file in message.attachments)
-    return "\n".join(f"- Attached: {name}" for name in names)
+    names = (file.title or file.url or "file" for file in message.attachments)
+    return "\n".join(f"- Attached: {words(name)}" for name in names)

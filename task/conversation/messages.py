@@ -73,7 +73,7 @@ class ToolCall:
         """The arguments by name; text that is not an object is the only one."""
         try:
             found = json.loads(self.function.arguments)
-        except ValueError:  # in a history that a caller sends
+        except (ValueError, RecursionError):  # in a history that a caller sends
             found = None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": self.function.arguments}
 

@@ -194,3 +194,17 @@ async def test_what_cannot_be_asked_again_is_refused(tmp_path: Path) -> None:
         assert (await ended(api, (await api.post(f"/traces/{alone}/replay", {"model": "m"})).json))[
             "status"
         ] == "finished"
+
+
+@pytest.mark.fault("http api: calls in a history with arguments that are not JSON, or a name of HTML, in an export")
+async def test_a_session_with_odd_calls_is_exported_all_the_same_and_nothing_in_it_acts(tmp_path: Path) -> None:
+    async with http_api(then=says("Yes."), tmp_path=tmp_path) as api:
+        calls = [{"id": "c1", "function": {"name": "<img src=//evil.example>", "arguments": "{north"}}]
+        result = {"role": "tool", "tool_call_id": "c1", "content": "free"}
+        quote = {"type": "quote", "title": "![](https://evil.example)", "text": "x"}
+        look = said("") | {"content": [quote]}
+        asked = [look, {"role": "assistant", "tool_calls": calls}, result, said("And now?")]
+        answer = await api.post("/chat", {"messages": asked})
+        page = await api.get(f"/session/{answer.json['session_id']}/export")
+    assert (page.status, "{north" in page.text) == (200, True)
+    assert not any(odd in page.text for odd in ("<img", "![](https://evil.example)"))

@@ -236,6 +236,8 @@ async def test_allowed_tools_of_a_skill_that_was_read_in_this_turn_narrow_what_m
 
     reading = ToolCall("r", FunctionCall(READ_SKILL, '{"name": "pdf-processing"}'))
     assert refused_in(ContextView([user("Do it."), assistant(None, [reading])])) == refused  # in the same step
+    deep = ToolCall("r", FunctionCall(READ_SKILL, '{"name": ' + "[" * 100_000))
+    assert refused_in(ContextView([user("Do it."), assistant(None, [deep])])) == set()
     view = ContextView([user("Do it."), result])
     assert refused_in(view) == refused
     assert refused_in(ContextView([user("Your part of it.")], {}, view, 1)) == refused  # a sub-agent's
