@@ -65,7 +65,7 @@ class EditorSession:
         specs, self._missing = [stranger(item) for item in web], [NO_ADDRESS.format(name) for name in others]
         self.session_id, self.mode, self.run_id = session_id, PermissionMode.DEFAULT, ""
         self.busy, self.cancelled = False, False
-        self._editor, self._store, self._question = editor, store, ""
+        self._editor, self._store = editor, store
         self._loop, self._rejected, self._shown = asyncio.get_running_loop(), set[tuple[str, str]](), set[str]()
         can = {"reads": editor.reads, "writes": editor.writes}
         product = place(folder, partial(EditorWorkspace, shown=folder, ask=self._ask, **can))
@@ -101,7 +101,7 @@ class EditorSession:
                     await self.cancel()
                 async for event in self._runner.events(self.caller.owner, run.run_id):
                     self._show(event, used)
-                    ended |= event.data if event.type in ("error", "finished") else {}
+                    ended |= event.data if event.type in ("error", "finished", "approval") else {}
                     await self._editor.drain()
                 if ended.get("status") != "suspended" or not await self._decided():
                     break
@@ -113,7 +113,7 @@ class EditorSession:
         if status in ("failed", "interrupted", None):
             raise RequestError(-32603, ended.get("error", {}).get("message", "The answer was interrupted."))
         if status == "suspended":
-            self.update(acp.update_agent_message_text(self._question))  # words can answer it, here and elsewhere
+            self.update(acp.update_agent_message_text(ended["text"]))  # words can answer it, here and elsewhere
         return {"stopReason": STOPS.get(status) or STOPS.get(ended["finish_reason"], "end_turn"), "usage": used}
 
     async def cancel(self) -> None:
@@ -157,7 +157,6 @@ class EditorSession:
             case "usage":
                 used |= {name: used[name] + data[field] for name, field in USAGE.items()}
             case _:
-                self._question = data["text"] if event.type == "approval" else self._question
                 self.calls.announce()
 
     async def _decided(self) -> bool:
