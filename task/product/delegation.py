@@ -29,6 +29,7 @@ from task.tools.find_tools import MOST_LISTED, FindTools
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import PARALLEL_CALLS, Paused, Toolbox, named
 
+LEAST_SHARE = 1_000  # tokens of one sub-agent
 LEAST_TOKENS = 8_000  # of a model's window: smaller models delegate badly, and have no room for the results
 KEPT_CHARS, ASKED_CHARS = 100_000, 10_000  # what paused sub-agents of a step keep together, and a call that is asked
 TASK_CHARS, MAX_FILES = 20_000, 20
@@ -43,7 +44,7 @@ DESCRIPTION = (
     "each, all in one step, so that they run at the same time. A sub-agent sees nothing of this conversation."
 )
 _TASK = "The whole task: what to find out or do, all names, addresses and facts needed for it, what to answer with"
-_NO_STEPS = "the sub-agents of this run have {} steps left; start no more than that, or do the rest without them"
+_TOO_LITTLE = "the sub-agents of this run have {} left; start no more than that, or do the rest without them"
 _KEPT = (2_000, 200)  # characters of each result where they do not fit
 _CUT = "\n[cut: shortened while the user was asked; call the tool again if the rest is needed]\n"
 
@@ -90,10 +91,11 @@ class DelegateTool(BaseTool):
         together = sum(item.name == DELEGATE for item in unanswered(params.earlier)) or 1
         steps, tokens = min(self.steps // together, limits.steps), limits.run_tokens
         if steps < 1:
-            raise ToolError(_NO_STEPS.format(self.steps))
+            raise ToolError(_TOO_LITTLE.format(f"{self.steps} steps"))
         if tokens is not None:
-            used = params.known_caller.used() + (limits.spent.tokens if limits.spent else 0)
-            tokens = max(tokens - used, together) // together
+            left = max(tokens - params.known_caller.used() - (limits.spent.tokens if limits.spent else 0), 0)
+            if (tokens := left // together) < LEAST_SHARE:  # its first request alone would take more
+                raise ToolError(_TOO_LITTLE.format(f"{left} tokens"))
         seconds = params.seconds or limits.run_seconds
         seconds = max(seconds - LAST_ANSWER_SECONDS, seconds / 2)  # it is to answer before its call is stopped
         share = Limits(steps, limits.tool_seconds, seconds, tokens)

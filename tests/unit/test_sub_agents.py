@@ -258,11 +258,12 @@ async def test_a_sub_agent_has_no_sub_agents() -> None:
     [
         ({"steps": 3}, 60, "[The sub-agent stopped at the limit of 3 steps.]"),
         ({}, 4, "[The sub-agent stopped at the limit of 2 steps.]"),
-        ({"run_tokens": 400}, 60, "[The sub-agent stopped at the limit of "),
+        ({"run_tokens": 4_000}, 60, "[The sub-agent stopped at the limit of 2000 tokens.]"),
+        ({"run_tokens": 1_500}, 60, "the sub-agents of this run have 1500 tokens left"),
     ],
 )
 async def test_a_sub_agent_that_never_ends_is_stopped(limits: dict[str, Any], steps: int, said: str) -> None:
-    used = Usage(100, 10)
+    used = Usage(1_000, 100)
     endless = [
         replace(wants("look", what=f"n{n}"), events=(*wants("look", what=f"n{n}").events, used)) for n in range(9)
     ]
