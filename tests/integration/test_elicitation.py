@@ -188,6 +188,7 @@ async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_use
         (form(**fields(1_000)), "too long"),
         (form(**fields(20)), "one to 10 fields"),
         (form(nested={"type": "object"}), "one to 10 fields"),
+        (form(either={"type": ["string", "null"]}), "one to 10 fields"),
         (form(password={"type": "string"}), "passwords and secrets"),
         (form(message="Your API key?", value={"type": "string"}), "passwords and secrets"),
         (page("http://pay.example/7"), "https"),
@@ -197,7 +198,20 @@ async def test_a_user_who_declines_ends_the_call_and_a_page_is_opened_by_the_use
         (page(f"https://pay.example/{'x' * 1_000}"), "short"),
         (page("https://pаy.example/"), "https"),
     ],
-    ids=["many", "twenty", "nested", "password", "key", "page", "userinfo", "script", "backslash", "long", "letter"],
+    ids=[
+        "many",
+        "twenty",
+        "nested",
+        "either",
+        "password",
+        "key",
+        "page",
+        "userinfo",
+        "script",
+        "backslash",
+        "long",
+        "letter",
+    ],
 )
 async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     asked: dict[str, Any], reason: str, tmp_path: Path

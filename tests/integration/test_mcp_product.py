@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,19 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: Se
     assert "image_2.png (image/png) files/" in tool_result(p.upstream.requests[1])
     assert "iVBOR" not in str(p.upstream.requests[2].body)
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
+
+
+@pytest.mark.fault("mcp: a file whose type is another header")
+async def test_a_file_with_a_forged_type_is_attached_without_it(tmp_path: Path) -> None:
+    image = {"type": "image", "data": "iVBORw==", "mimeType": "image/png\r\nX-Evil: 1"}
+    results = {"tools/list": listed("draw", annotations=READS), "tools/call": {"content": [image]}}
+    async with raw_server(results) as url:
+        more: Any = {"mcp_servers": [{"name": "art", "url": url}]}
+        async with product(wants("draw"), says("Done."), tmp_path=tmp_path, **more) as p:
+            answer = await p.reader.ask("Draw")
+            result = tool_result(p.upstream.requests[-1])
+    [drawn] = answer.attachments.values()
+    assert (drawn["type"], "Attached for the user" in result) == ("application/octet-stream", True)
 
 
 @pytest.mark.usefixtures("chat")

@@ -52,7 +52,7 @@ def question_of(result: wire.InputRequiredResult, round_: int) -> dict[str, Any]
         return {**question, "shown": {"host": parts.netloc, "page": asked["url"]}}
     schema = plain_schema(asked["requestedSchema"])
     fields = schema.get("properties") or {}
-    if not 0 < len(fields) <= MAX_FIELDS or not all(shape.get("type") in SIMPLE for shape in fields.values()):
+    if not 0 < len(fields) <= MAX_FIELDS or not all(str(shape.get("type")) in SIMPLE for shape in fields.values()):
         raise ValueError(f"a form has one to {MAX_FIELDS} fields, with text, numbers or yes and no")
     if _SECRET.search(text):
         raise ValueError("passwords and secrets are not asked for in a chat")

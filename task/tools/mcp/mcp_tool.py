@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -222,9 +223,9 @@ async def stored(files: DialFiles | None, contents: Sequence[MCPFile], api_key: 
     if files is None:
         raise ToolError("there is nowhere to keep files")
     first = contents[0]
-    return Attachment(
-        first.mime_type, first.name, url=await files.upload(first.name, content, first.mime_type, api_key)
-    )
+    kind = first.mime_type.partition(";")[0].strip()
+    kind = kind if re.fullmatch(r"[\w.+-]{1,60}/[\w.+-]{1,60}", kind, re.ASCII) else "application/octet-stream"
+    return Attachment(kind, first.name, url=await files.upload(first.name, content, kind, api_key))
 
 
 def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment]]:
