@@ -105,7 +105,7 @@ def workspace_skills(
     if not settings.skills.workspace or not root.is_dir():
         return []
     skills, digest = skills_in(root, "workspace")
-    answers = kept.read_text("ascii").split() if kept.is_file() else []
+    answers = kept.read_text("ascii", "replace").split() if kept.is_file() else []
     answer = next((item[0] for item in reversed(answers) if item[1:] == digest), "")
     if skills and not answer and ask is not None:
         answer = "+" if ask(skills) else "-"

@@ -12,7 +12,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, as
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.taint import ContextView
 from task.product.framework import console_product
-from task.product.skills import operator_skills, skills_in, workspace_skills
+from task.product.skills import TRUSTED, operator_skills, skills_in, workspace_skills
 from task.settings import Settings
 from task.skills.skill import MOST_BYTES, READ_SKILL, Skill, Source, catalogue, skill_of, unpacked
 from task.tools.models import ToolCallParams
@@ -255,6 +255,8 @@ async def test_the_skills_of_a_workspace_wait_for_the_user_s_agreement_once_for_
         asked.append([skill.name for skill in skills])
         return agrees
 
+    settings.data_dir.mkdir()
+    (settings.data_dir / TRUSTED).write_bytes(b"\xff\n")  # what a power cut may leave agrees to nothing
     assert workspace_skills(settings, workspace) == []  # where no user can be asked
     expected = ["a"] if agrees else []
     for _ in range(2):
