@@ -87,26 +87,26 @@ class DelegateTool(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         params, call, limits = tool_call_params, tool_call_params.tool_call, self.profile.limits
-        arguments = params.arguments or {}
+        arguments, before = params.arguments or {}, transcript(params.earlier, call.id)
         together = sum(item.name == DELEGATE for item in unanswered(params.earlier)) or 1
         steps, tokens = min(self.steps // together, limits.steps), limits.run_tokens
         if steps < 1:
             raise ToolError(_TOO_LITTLE.format(f"{self.steps} steps"))
         if tokens is not None:
             left = max(tokens - params.known_caller.used() - (limits.spent.tokens if limits.spent else 0), 0)
-            if (tokens := left // together) < LEAST_SHARE:  # its first request alone would take more
+            tokens = left // together
+            if tokens < LEAST_SHARE and not before:  # its first request alone would take more
                 raise ToolError(_TOO_LITTLE.format(f"{left} tokens"))
         seconds = params.seconds or limits.run_seconds
         seconds = max(seconds - LAST_ANSWER_SECONDS, seconds / 2)  # it is to answer before its call is stopped
         share = Limits(steps, limits.tool_seconds, seconds, tokens)
         profile = replace(self.profile, model=arguments.get("model", self.profile.model), limits=share)
-        outcome, messages, suspicion = await self._run(profile, arguments, params, together)
+        outcome, messages, suspicion = await self._run(profile, arguments, params, before, together)
         self.steps -= max(sum(bool(item.tool_calls) for item in outcome.added), 1)
         if outcome.status == "suspended":
-            before = sum(len(item.memo) for item in params.earlier if item.interim and item.tool_call_id == call.id)
-            room = Budget(tokens=KEPT_CHARS // together - before)
+            room = Budget(tokens=KEPT_CHARS // together - sum(map(_size, before)))
             stored = [replace(item, attachments=tuple(filter(_is_kept, item.attachments))) for item in outcome.added]
-            kept = interim(call, shortened(stored, room, lambda item: len(json.dumps(item.as_stored())), _KEPT, _CUT))
+            kept = interim(call, shortened(stored, room, _size, _KEPT, _CUT))
             waiting = (replace(item, call=inner(call, item.call)) for item in outcome.pending)
             return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=tuple(waiting))
         results = [item for item in messages[2:] if item.role is Role.TOOL]
@@ -121,10 +121,15 @@ class DelegateTool(BaseTool):
         return Message(Role.TOOL, said + note, attachments=(*[*files][-MAX_FILES:], *params.sources.cited(said)))
 
     async def _run(
-        self, profile: Profile, arguments: Mapping[str, Any], params: ToolCallParams, together: int
+        self,
+        profile: Profile,
+        arguments: Mapping[str, Any],
+        params: ToolCallParams,
+        before: Sequence[Message],
+        together: int,
     ) -> tuple[RunOutcome, list[Message], Suspicion]:
-        """The sub-agent's outcome, its whole conversation, and what of its text is suspicious; it continues where an
-        earlier turn was suspended."""
+        """The sub-agent's outcome, its whole conversation, and what of its text is suspicious; it continues behind the
+        messages that an earlier turn has left."""
         call, caller, sources, outer = params.tool_call, params.known_caller, params.sources, self.view
         if caller.conversation_id:  # so that what servers keep for it, such as variables, is its own
             caller = replace(caller, conversation_id=f"{caller.conversation_id}{INNER}{call.id}")
@@ -137,7 +142,6 @@ class DelegateTool(BaseTool):
         prompt = replace(outer.messages[0], content=f"{outer.messages[0].text()}\n\n{PROMPT}")
         asked = replace(user(arguments["task"]), scrub_pii=any(item.scrub_pii for item in params.earlier))
         [asked], _ = timed([asked], profile.clock(), caller.headers, profile.timezone, self.observer.warned)
-        before = transcript(params.earlier, call.id)
         messages = [prompt, asked, *(sources.adopted(item) if item.role is Role.TOOL else item for item in before)]
         view = ContextView(messages, {tool.name: tool.origin for tool in tools}, outer, 2)
         suspicion = Suspicion(view.knows, lambda: view.tainted, profile.link_hosts)
@@ -190,6 +194,10 @@ class _Inside(LoopObserver):
         own = outcome.usage - sum(outcome.tool_usage.values(), Usage())
         for model, usage in ((self._model, own), *outcome.tool_usage.items()):
             self._spend(usage, model)
+
+
+def _size(message: Message) -> int:
+    return len(json.dumps(message.as_stored()))
 
 
 def _is_kept(item: Attachment) -> bool:
