@@ -48,6 +48,10 @@ def test_operations_become_tools_whose_arguments_are_the_parameters_and_the_body
     added = found["lib_addBook"].tool.parameters["properties"]["body"]
     assert added["properties"] == {"title": {"type": "string"}, "of": {}}
     assert added["required"] == ["title"]
+    titles = {"type": "array", "items": {"type": "string"}}
+    body = {"requestBody": {"content": {"application/json": {"schema": titles}}}}
+    [many] = read(one(body, method="put", openapi=version))[0].values()
+    assert many.tool.parameters["properties"] == {"body": titles}
 
 
 @pytest.mark.parametrize(

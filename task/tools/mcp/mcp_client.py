@@ -55,7 +55,7 @@ TOOL_SECONDS = 300.0
 MOST_KNOWN = 1_000
 PARALLEL = 16
 OLDER = "users cannot be asked in the middle of a call of this older protocol, which cannot wait for them"
-MAX_ROUNDS, PAUSE_SECONDS = 10, 0.25  # of a call that the server does not answer at once
+MAX_WAITS, PAUSE_SECONDS = 10, 0.25  # of a call that the server does not answer at once
 PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
 KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
@@ -181,7 +181,7 @@ class MCPClient:
                 given = {"input_responses": {question["key"]: said}, "request_state": question["state"]}
                 for _ in range(2 * question["round"]):  # requests that belong together must not have the same id
                     await session.send_discover(client.protocol_version)
-            for _ in range(MAX_ROUNDS):
+            for _ in range(MAX_WAITS):
                 options = {"meta": sent, "allow_input_required": True, **given}
                 result = await session.call_tool(name, arguments, seconds, reported, **options)
                 if result.result_type != "input_required":

@@ -154,9 +154,11 @@ class _Reader:
         content, required = body.get("content", {}), body.get("required") is True
         if media := next(filter(_JSON.match, content), ""):
             shape = self._schemas.simple(content[media].get("schema"))
-            kept = {name: one for name, one in shape.get("properties", {}).items() if not one.get("readOnly")}
-            needed = [name for name in shape.get("required", ()) if name in kept]
-            self._add("body", "body", {**shape, "properties": kept, "required": needed}, required=required)
+            if "properties" in shape:
+                kept = {name: one for name, one in shape["properties"].items() if not one.get("readOnly")}
+                needed = [name for name in shape.get("required", ()) if name in kept]
+                shape |= {"properties": kept, "required": needed}
+            self._add("body", "body", shape, required=required)
         elif required:
             raise LeftOut("its body is not JSON")
         if self._schemas.external:
