@@ -1,6 +1,7 @@
 """The coder at work: turns of one run in a workspace, each step saved before the next; and the documented calls."""
 
 import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -84,8 +85,9 @@ class Coder(LoopObserver):
         super().__init__(self.then)
 
     async def run(self) -> RunOutcome:
-        """Work until the model is done or a limit is reached; failures and cancellations are outcomes."""
-        state, answers = TurnState(), list[Answer]()
+        """Work until the model is done or a limit is reached; failures and cancellations are outcomes, whose
+        `tool_usage` is that of all turns."""
+        state, answers, tools = TurnState(), list[Answer](), defaultdict[str, Usage](Usage)
         profile, progress, choice = self.profile, self.progress, RunChoice(self.emit)
         while True:
             base, spent = len(progress.messages), replace(progress.spent)  # the turn counts on top of a copy
@@ -96,9 +98,10 @@ class Coder(LoopObserver):
             progress.messages[base:] = outcome.added
             for model, used in outcome.tool_usage.items():
                 progress.usage[model] += used
+                tools[model] += used
                 progress.spent.tokens += sum(used.counts[:2])
             if outcome.status != "suspended":
-                return outcome
+                return replace(outcome, tool_usage=tools)
             answers = await self.ask(outcome.pending)
             waiting = tuple(WaitingCall(item.call.id, item.digest) for item in outcome.pending)
             state = TurnState(pending=waiting, grants=tuple(grant.as_dict() for grant in outcome.grants))

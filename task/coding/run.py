@@ -267,7 +267,7 @@ class Work:
         progress, caller = self.task.progress, coder.caller
         working = Coder(coder.services, profile, caller, progress, self._emit, self.ask, self._keep_step, observer)
         outcome = await working.run()
-        observer.end(outcome.status, outcome.error or outcome.limit)
+        observer.end(outcome.status, outcome.error or outcome.limit, outcome.tool_usage)
         observer.record()
         return outcome
 

@@ -126,13 +126,12 @@ class TraceRecorder(LoopObserver):
         self._limits.append(limit)
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        self._usage_of_tools = outcome.tool_usage
         self._usage = outcome.usage - sum(outcome.tool_usage.values(), Usage())
         answer = outcome.answer
         if answer.content and answer.text() != self._last_answer:  # cut off, or written by the loop itself
             self._turns.append(self._turn(answer, self._clock()))
         limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
-        self.end(outcome.status, outcome.error or limit)
+        self.end(outcome.status, outcome.error or limit, outcome.tool_usage)
 
     def in_session(self, session_id: str) -> None:
         """The run was given a session."""
@@ -141,10 +140,13 @@ class TraceRecorder(LoopObserver):
     def recalled(self, facts: Sequence[str]) -> None:
         self._facts = tuple(facts)
 
-    def end(self, status: str, error: BaseException | str | None = None) -> None:
-        """End the trace, unless it has ended."""
+    def end(
+        self, status: str, error: BaseException | str | None = None, tools: Mapping[str, Usage] | None = None
+    ) -> None:
+        """End the trace, unless it has ended; `tools` is what tools have used, by model."""
         if self._end is not None:
             return
+        self._usage_of_tools = tools or {}
         text = str(error) if error is not None else None
         if isinstance(error, BaseException):
             if not self._start.content:  # a provider's text may quote the request
