@@ -301,12 +301,8 @@ def typed_answer(line: str) -> Answer | None:
 def _decision(text: str) -> Mapping[str, Answer] | None:
     # The answers by codes; None also where two contradict each other, or one is about every call and another is not.
     text = text.strip(" \t\r\n")
-    if (
-        text[:6].lower() == "answer"
-        and len(text) <= DECISION_CHARS
-        and not (parts := _ANSWER.split(text))[0]
-        and parts[1:]
-    ):
+    parts = _ANSWER.split(text) if text[:6].lower() == "answer" and len(text) <= DECISION_CHARS else []
+    if parts[1:] and not parts[0]:
         return {code.lower(): Answer(True, said.strip()) for code, said in zip(parts[1::2], parts[2::2], strict=True)}
     if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
         return None

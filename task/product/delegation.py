@@ -1,9 +1,8 @@
 """Sub-agents: a task for another loop with a context of its own, of which the answer alone comes back."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from task.conversation.inner import DELEGATE, INNER, inner, interim, transcript
 from task.conversation.inputs import timed
@@ -101,7 +100,7 @@ class DelegateTool(BaseTool):
         seconds = max(seconds - LAST_ANSWER_SECONDS, seconds / 2)  # it is to answer before its call is stopped
         share = Limits(steps, limits.tool_seconds, seconds, tokens)
         profile = replace(self.profile, model=arguments.get("model", self.profile.model), limits=share)
-        outcome, messages, suspicion = await self._run(profile, arguments, params, before, together)
+        outcome, messages, suspicion = await self._run(profile, params, together)
         self.steps -= max(sum(bool(item.tool_calls) for item in outcome.added), 1)
         if outcome.status == "suspended":
             room = Budget(tokens=KEPT_CHARS // together - sum(map(_size, before)))
@@ -121,16 +120,12 @@ class DelegateTool(BaseTool):
         return Message(Role.TOOL, said + note, attachments=(*[*files][-MAX_FILES:], *params.sources.cited(said)))
 
     async def _run(
-        self,
-        profile: Profile,
-        arguments: Mapping[str, Any],
-        params: ToolCallParams,
-        before: Sequence[Message],
-        together: int,
+        self, profile: Profile, params: ToolCallParams, together: int
     ) -> tuple[RunOutcome, list[Message], Suspicion]:
         """The sub-agent's outcome, its whole conversation, and what of its text is suspicious; it continues behind the
         messages that an earlier turn has left."""
         call, caller, sources, outer = params.tool_call, params.known_caller, params.sources, self.view
+        arguments, before = params.arguments or {}, transcript(params.earlier, call.id)
         if caller.conversation_id:  # so that what servers keep for it, such as variables, is its own
             caller = replace(caller, conversation_id=f"{caller.conversation_id}{INNER}{call.id}")
         tools, wanted = self.tools, {*arguments.get("tools", ()), *map(own_name, arguments.get("tools", ()))}
