@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from task.approvals.approvals import typed_answer
+from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.errors import ArgumentsError
 from task.llm.scripted import says, wants
 from task.tools.mcp.elicitation import MAX_ROUNDS, answer_to
+from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.mcp_tool import MCPTool
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
 from tests.support.command_console import AtTheTerminal, talking
 from tests.support.http_api import Api, http_api, said
 from tests.support.mcp_wire import listed, raw_server
@@ -224,6 +229,18 @@ async def test_what_users_are_not_asked_is_declined_with_a_sentence(
     result = result_in(api.upstream.requests[-1])
     assert result.startswith("Error: The server asked the user for something, which was declined: ")
     assert reason in result
+
+
+@pytest.mark.fault("mcp: a question of a toolset that another user made")
+async def test_toolsets_that_users_made_ask_users_nothing() -> None:
+    async with booking(form(seats=SEATS), reads=True) as (url, calls), MCPClient(url) as client:
+        [model] = await client.get_tools()
+        tool = MCPTool(client, model, called="toolsets/other/Approvals")
+        call = ToolCall("c1", FunctionCall("book", '{"flight": "X1"}'))
+        [result] = await Toolbox([tool]).call_all([call], RecordingChoice(), CALLER)
+    assert isinstance(result, Message)
+    assert "its server was made by a user" in result.text()
+    assert len(calls) == 1
 
 
 ONE: dict[str, Any] = {"schema": {"properties": {"n": {"type": "integer"}}}, "shown": {"answer": {"n": None}}}

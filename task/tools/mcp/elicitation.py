@@ -9,11 +9,12 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from task.conversation.inner import ASKS, inner, interim
+from task.conversation.inner import ASKS, inner, interim, transcript
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
-from task.errors import ArgumentsError
+from task.errors import ArgumentsError, ToolError
 from task.llm.schemas import plain_schema
 from task.permissions.icerc import ICERC, RiskAssessment, visible
+from task.tools.models import ToolCallParams
 from task.tools.toolbox import Paused, Pending
 
 if TYPE_CHECKING:
@@ -71,6 +72,30 @@ def put(call: ToolCall, server: str, question: Mapping[str, Any], problem: str =
     because, title = f"{server} wants to know it before it goes on", visible(f"{server} asks: {question['message']}")
     waiting = Pending(inner(call, asks), card, "", because, title=title, arguments=shown)
     return Paused(Role.TOOL, kept.content, memo=kept.memo, interim=True, waiting=(waiting,))
+
+
+def answered(
+    params: ToolCallParams, server: str, made: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | Paused | None:
+    """What the call has asked before, with what is sent for it, or the question again where that is not an answer.
+
+    None: it has asked nothing; `made` tells this call of this tool from others.
+
+    Raises:
+        ToolError: the call cannot go on.
+    """
+    if not (before := transcript(params.earlier, params.tool_call.id)):
+        return None
+    if not before[-1].tool_calls:  # it was answered, and the process died
+        raise ToolError("It was interrupted and may have been done: look before you call it again.")
+    question = json.loads(before[-1].memo)
+    # The user has changed the arguments, or a tool of another server has got this name.
+    if question["made"] != made:
+        raise ToolError("It was not completed: it was changed while the user was asked. Call it again.")
+    try:
+        return question, answer_to(question, params.known_caller.said.get(before[-1].tool_calls[0].id))
+    except ArgumentsError as error:
+        return put(params.tool_call, server, question, str(error))
 
 
 def answer_to(question: Mapping[str, Any], said: str | None) -> dict[str, Any]:

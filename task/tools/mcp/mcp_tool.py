@@ -10,23 +10,23 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from task.conversation.inner import transcript
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.channel import SECONDS
 from task.core_client.files import DialFiles
 from task.core_client.models import TOOLSET, Result, SignIn, calling, no_access
-from task.errors import ArgumentsError, NotFound, ToolError
+from task.errors import NotFound, ToolError
 from task.output.sinks import StageSink
 from task.permissions.icerc import words
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
-from task.tools.mcp.elicitation import answer_to, put
+from task.tools.mcp.elicitation import REFUSED, answered, put
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.offers import Offer
 from task.tools.mcp.results import MAX_FILE_BYTES, MAX_TEXT_CHARS, MCPFailure, MCPFile, MCPResult
 from task.tools.models import Caller, Effect, ToolCallParams
+from task.tools.toolbox import Paused
 
 if TYPE_CHECKING:
     from task.tools.mcp.hub import Server
@@ -95,23 +95,13 @@ class MCPTool(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
-        to = calling(caller, self._called) if caller is not None and self._called else caller
-        identity = await self._identify(to)
+        identity = await self._identify(
+            calling(caller, self._called) if caller is not None and self._called else caller
+        )
         about = self.client.url, self.mcp_tool_model.name, tool_call_params.arguments
-        answer, made = None, sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
-        if before := transcript(tool_call_params.earlier, tool_call_params.tool_call.id):
-            asked = before[-1]
-            if not asked.tool_calls:  # it was answered, and the process died
-                raise ToolError("It was interrupted and may have been done: look before you call it again.")
-            question = json.loads(asked.memo)
-            # The user has changed the arguments, or a tool of another server has got this name.
-            if question["made"] != made:
-                raise ToolError("It was not completed: it was changed while the user was asked. Call it again.")
-            try:
-                said = tool_call_params.known_caller.said.get(asked.tool_calls[0].id)
-                answer = question, answer_to(question, said)
-            except ArgumentsError as error:
-                return put(tool_call_params.tool_call, self.client.name, question, str(error))
+        made = sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+        if isinstance(answer := answered(tool_call_params, self.client.name, made), Paused):
+            return answer
         call = partial(
             self.client.call,
             self.mcp_tool_model.name,
@@ -137,6 +127,8 @@ class MCPTool(BaseTool):
                 if got == "success":
                     continue
             raise ToolError(no_access(got, self._toolset or self.client.name))
+        if result.question is not None and self._called.startswith(("toolsets/", "applications/")):  # no operator's
+            raise ToolError(REFUSED.format("its server was made by a user, not by an operator"))
         if result.question is not None:
             return put(tool_call_params.tool_call, self.client.name, {**result.question, "made": made})
         if result.is_error:
