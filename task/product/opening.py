@@ -118,15 +118,13 @@ def opened(
     key = settings.dial_api_key
     core_key = key.get_secret_value() if key else ""
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
-    applications = Applications(session, endpoint, parts.bounds_of(settings))
+    apps = Applications(session, endpoint, parts.bounds_of(settings))
     named = Deployments(listings, endpoint, DeploymentAccess(session, files, settings.limits.max_upload_bytes))
-    skills = DialSkills(session, endpoint)
+    skills, given = DialSkills(session, endpoint), settings.memory
+    memory = Memories(store, files, seal or seal_of(settings), given.tokens, given.server) if given.enabled else None
     services = Services(
-        endpoint, session, files, listings, named, store, mcp, telemetry, applications, skills, redis, core_key, closes
+        endpoint, session, files, listings, named, store, mcp, telemetry, apps, skills, redis, core_key, closes, memory
     )
-    if (memory := settings.memory).enabled:
-        memories = Memories(store, files, seal or seal_of(settings), memory.tokens, memory.server)
-        services = replace(services, memory=memories)
     profile = replace(_profile(settings, backend, files, own), context=context, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
