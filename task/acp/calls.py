@@ -11,7 +11,6 @@ import acp
 from acp import schema
 
 from task.acp.files import EditorWorkspace
-from task.approvals.questions import card_text
 from task.conversation.inner import INNER
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.documents.model import code
@@ -83,7 +82,7 @@ class Calls(LoopObserver):
         risk = RiskAssessment(**data["risk_assessment"])
         card = ICERC(data["intent"], data["command"], data["expected_outcome"], risk)
         always = f"*Always* would cover {words(wider)}.\n\n" if (wider := data["grant_description"]) else ""
-        content.append(_text(f"{card_text(card, data['reason'])}\n{always}Code: {item.code}"))
+        content.append(_text(f"{card.markdown(data['reason'])}\n{always}Code: {item.code}"))
         about = shown.model_dump(include={"tool_call_id", "title", "kind", "locations", "raw_input"})
         return schema.ToolCallUpdate(**about, status="pending", content=content)
 

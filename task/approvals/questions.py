@@ -9,7 +9,7 @@ from task.approvals.approvals import codes_in, words_of
 from task.approvals.forms import COMMAND
 from task.conversation.messages import Message, Role
 from task.permissions.gate import Grant, Grants
-from task.permissions.icerc import ICERC, words
+from task.permissions.icerc import words
 from task.tools.toolbox import Pending
 
 _OPENING = "**May I do th"
@@ -37,10 +37,10 @@ def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float, s
     ends = "".join("-->" if name == "!--" else f"</{name}>" for name in reversed(found))
     opening, answering = f"{ends}\n\n" if ends else "", _how_to_answer(pending, codes, seconds)
     if len(pending) == 1:
-        return f"{opening}**May I do this?**\n\n{card_text(pending[0].card, pending[0].reason)}\n{answering}"
+        return f"{opening}**May I do this?**\n\n{pending[0].card.markdown(pending[0].reason)}\n{answering}"
     # The code comes first, where no title can imitate it.
     cards = [
-        f"#### {code} · {words(item.title)}\n\n{card_text(item.card, item.reason)}\n"
+        f"#### {code} · {words(item.title)}\n\n{item.card.markdown(item.reason)}\n"
         + (f"*Always* would cover {words(wider)}.\n" if (wider := item.grant_description) else _ANSWERING.format(code))
         for item, code in zip(pending, codes, strict=True)
     ]
@@ -83,12 +83,6 @@ def without_questions(sent: Sequence[Message]) -> list[Message]:
             before = ""
     add_text()
     return [*found, *sent[-1:]]
-
-
-def card_text(card: ICERC, reason: str) -> str:
-    """A card as Markdown, with the reason of the question."""
-    because = f"\nI ask because {words(reason)}.\n" if reason else ""
-    return f"{card.markdown()}{because}"
 
 
 def _how_to_answer(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -> str:

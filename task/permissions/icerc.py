@@ -86,8 +86,8 @@ class ICERC:
             "Risk": "\n".join([f"{risk.level}: {plain(risk.scope)}", *map(plain, risk.details.splitlines())]),
         }
 
-    def markdown(self) -> str:
-        """The card as Markdown in which nothing that the model wrote can act as Markdown."""
+    def markdown(self, reason: str = "") -> str:
+        """The card as Markdown in which nothing that the model wrote can act as Markdown; `reason`: of the question."""
         risk = self.risk_assessment
         lines = [
             f"**Intent (the model's words):** {words(self.intent) or 'not given'}",
@@ -96,7 +96,8 @@ class ICERC:
             f"**Risk: {risk.level.upper()}** – {words(risk.scope)}",
         ]
         details = [f"- {words(line)}" for line in risk.details.splitlines() if line.strip()]
-        return "\n\n".join([*lines, *(["\n".join(details)] if details else [])]) + "\n"
+        because = f"\nI ask because {words(reason)}.\n" if reason else ""
+        return "\n\n".join([*lines, *(["\n".join(details)] if details else [])]) + f"\n{because}"
 
 
 def plain(text: str) -> str:
