@@ -16,14 +16,14 @@ from acp.agent.router import build_agent_router
 from acp.connection import Connection
 
 from task.acp.editor import Editor
-from task.acp.session import FOLDER, OWNER, EditorSession, Place
+from task.acp.session import OWNER, EditorSession, Place
 from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import AgentError, Conflict, InvalidRequest, NotFound
 from task.llm.base import Usage
 from task.llm.pictures import MAX_IMAGE_BYTES
 from task.permissions.decisions import PermissionMode
-from task.product.profile import EDITOR, Services
+from task.product.profile import EDITOR, FOLDER, Services
 from task.runs.request import RunOptions
 from task.runs.table import last_run
 from task.store.records import iso

@@ -23,10 +23,10 @@ from task.errors import Conflict
 from task.permissions.decisions import PermissionMode
 from task.product.framework import ConsoleProduct
 from task.product.parts import stranger
-from task.product.profile import EDITOR
+from task.product.profile import EDITOR, FOLDER
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
-from task.runs.table import CONTINUES, Preparing
+from task.runs.table import Preparing
 from task.store.records import Approval, Event
 from task.store.store import Store
 from task.tools.base import BaseTool
@@ -35,7 +35,6 @@ from task.tools.models import Caller
 from task.tools.workspace.changes import Changes
 
 OWNER = "local"  # as the console calls whoever uses this machine
-FOLDER = "folder"  # in the metadata of runs: where the tools of a session work
 EDITOR_SECONDS, POLL_SECONDS = 10.0, 0.5  # for a text; between two looks at a question that another door may answer
 NEVER = "the user rejects such calls in this session"
 NO_ADDRESS = "The MCP server {} has no HTTP address; programs are named in AGENT_MCP_SERVERS."
@@ -88,12 +87,10 @@ class EditorSession:
     async def prompt(self, message: Message) -> dict[str, Any]:
         """Answer the user's message: why that ended, and the tokens it took."""
         used, ended = dict.fromkeys(USAGE, 0), dict[str, Any]()
-        metadata = {FOLDER: str(self._folder.folder)}
-        options = RunOptions(EDITOR, self.product.profile.model, mode=self.mode, metadata=metadata)
+        profile = self.product.profile
+        options = RunOptions(EDITOR, profile.model, mode=self.mode, metadata={FOLDER: profile.folder})
         try:
             request = await self._preparing.in_session(self.caller, [message], options, self.session_id)
-            if request.session is not None and request.session.session_id != self.session_id:
-                raise Conflict(CONTINUES)  # perhaps in another folder, where more is allowed
             while request is not None and not self.cancelled:
                 run = await self._runner.start(request)
                 self.run_id = self.changes.run_id = run.run_id

@@ -62,8 +62,8 @@ def in_folder(settings: Settings, tools: FolderTools, services: Services, profil
     rules, start = replace(profile.rules, policy=policy), str(teps.bash.working_directory or ".")
     project = None if tools.refused else partial(project_notes, tools.folder, start)
     own = [] if tools.refused else workspace_skills(settings, tools.folder)
-    profile = replace(profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=rules, project=project)
-    profile = replace(profile, skills=(*profile.skills, *own))
+    profile = replace(profile, workspace_tools=tools.of, folder=str(tools.folder), aliases=FRAMEWORK, rules=rules)
+    profile = replace(profile, project=project, skills=(*profile.skills, *own))
     return ConsoleProduct(services, profile, tools, settings)
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 MAX_WARNINGS, MAX_NAME = 20, 64
 CONSOLE, EDITOR = "console", "acp"  # the doors whose tools work in a folder of their process
+FOLDER = "folder"  # in the metadata of an editor's runs
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
 
@@ -98,7 +99,7 @@ class Profile:
 
     `context` is None where the settings name no definition, `persona` empty for the one of the settings. `tools` are
     the agent's own in their stable order; `workspace_tools` finds those of the folder that the caller may use, and
-    `local` says that it is the folder of this process. `history_tokens` and `history_length` limit the conversation
+    `folder` is the one where this process works, if any. `history_tokens` and `history_length` limit the conversation
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
     offers tools; `annotations`: citations in DIAL are in the text, too; `timezone` is that of callers who name none,
     `clock` gives Unix time. `names` are deployments, applications and toolsets that are tools by their name alone,
@@ -118,7 +119,7 @@ class Profile:
     persona: str = ""
     tools: Sequence[BaseTool] = ()
     workspace_tools: Callable[[Caller], Awaitable[list[BaseTool]]] = no_tools
-    local: bool = False
+    folder: str = ""
     rules: ApprovalRules = field(default_factory=ApprovalRules)
     mode: PermissionMode = PermissionMode.DEFAULT
     limits: Limits = field(default_factory=Limits)
@@ -212,9 +213,9 @@ class Profile:
         found = [tool for tool in tools if tool.by_name or any(map(wanted.search, names_of(tool.name)))]
         return [tool for tool in found if not isinstance(tool, MCPTool) or tool.client.name != withheld]
 
-    def continues(self, door: str) -> bool:
-        """Whether a suspended run of this door has its tools here."""
-        return self.local or door not in (CONSOLE, EDITOR)
+    def continues(self, door: str, folder: str) -> bool:
+        """Whether a suspended run of this door has its tools here, those of its folder, where it names one."""
+        return door not in (CONSOLE, EDITOR) or (self.folder != "" and folder in ("", self.folder))
 
 
 def context_tools(context: LiveContext | None, prompt: ContextPrompt) -> list[BaseTool]:

@@ -26,7 +26,7 @@ from task.conversation.messages import (
 from task.errors import ArgumentsError, Conflict, InvalidRequest, NotFound
 from task.permissions.gate import digest
 from task.product import Profile, Services
-from task.product.profile import offered
+from task.product.profile import FOLDER, offered
 from task.runs.request import RunCaller, RunOptions, RunRequest, RunState, parted, restored, run_of_call, session_title
 from task.store.records import Approval, Origin, Run, Session, packed
 from task.tools.declare import NO_RESULT
@@ -224,7 +224,8 @@ class _Preparation:
         last = await last_run(self.store, owner, session.session_id)
         later = await runs.resumed_by(owner, run_id)  # read after `last`, which the same answer may just have started
         if later is None:
-            if not self.profile.continues((await RunOptions.of_run(self.store, owner, run_id)).door):
+            asking = await RunOptions.of_run(self.store, owner, run_id)
+            if not self.profile.continues(asking.door, asking.metadata.get(FOLDER, "")):
                 return self._request((came, "a question of another door"))
             calls = {call.id for call in unanswered(session.messages)}  # ids of calls recur
             about = {outer_id(item.call_id) for item in asked}

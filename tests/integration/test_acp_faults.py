@@ -143,6 +143,27 @@ async def test_a_session_goes_on_in_another_process_and_in_the_console(tmp_path:
 
 
 @pytest.mark.system
+@pytest.mark.fault("ACP: the code of a question, typed in a console of another folder")
+async def test_a_console_of_another_folder_does_not_continue_what_an_editor_asked(tmp_path: Path) -> None:
+    work, other, home = tmp_path / "work", tmp_path / "other", tmp_path / "home"
+    work.mkdir()
+    other.mkdir()
+    writes = wants("file_write", file_path="n.txt", content="new\n")
+    async with openai_upstream(writes, says("Done.")) as upstream, editor(home, **openai(upstream.url)) as at:
+        session = await at.open(work)
+        asking = asyncio.create_task(session.say("Write it."))
+        await session.until(lambda shown: shown.asked)
+        async with opened(f"sqlite:///{home}/data/store.db", chores=False) as store:
+            [asked] = await store.approvals.list("local", session_id=session.session_id)
+        settings = {"AGENT_DATA_DIR": str(home / "data"), **openai(upstream.url)}
+        console = await dial_agent(home, "chat", "-p", f"approve {asked.code}", cwd=other, **settings)
+        assert (await asking).text == "Done."
+    assert "continues with the tools of its folder" in console.out + console.err
+    assert (work / "n.txt").read_text() == "new\n"
+    assert list(other.iterdir()) == []
+
+
+@pytest.mark.system
 async def test_servers_of_the_editor_are_strangers_and_their_programs_are_not_started(tmp_path: Path) -> None:
     work, started = tmp_path / "work", tmp_path / "started"
     work.mkdir()
