@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -141,6 +142,7 @@ async def delete_response(response_id: str, service: CurrentService) -> Any:
 
 
 async def _run_request(service: Service, body: items.ResponseRequest) -> RunRequest:
+    await asyncio.sleep(0)  # the check of thousands of items was long enough
     received, choice = await service.read(items.messages_of(body)), body.tool_choice
     named = isinstance(choice, items.NamedResponseTool)
     options = await service.run_options(

@@ -63,6 +63,7 @@ class Service:
 
     async def read(self, bodies: Sequence[chat.ChatMessage], prompt: str | None = None) -> chat.IncomingMessages:
         """The messages of a request, with this system prompt unless they bring their own. Raises `InvalidRequest`."""
+        await asyncio.sleep(0)  # thousands of them were checked just now: others' streams go on in between
         return await chat.read_messages(self.shelf, self.caller, bodies, prompt)
 
     async def run_options(

@@ -121,8 +121,8 @@ class Attachment:
 
     @classmethod
     def of(cls, item: Any) -> Self:
-        """One of the DIAL SDK; what it lacks is None."""
-        return cls(**{name: getattr(item, name, None) for name in cls.__slots__})
+        """One of the DIAL SDK."""
+        return cls(item.type, item.title, item.data, item.url, item.reference_url, item.reference_type)
 
     def as_dict(self) -> dict[str, str]:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
