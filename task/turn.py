@@ -191,7 +191,8 @@ async def _tools(
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
-    found = await named_tools(services, profile, request.caller, taken)
+    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
+    found = await discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *profile.kept(found.tools)) if policy.offers(tool.name)]
     theirs = request.own_names
@@ -216,7 +217,7 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own, limits, sources = request.own_names, profile.limits, request.sources or Sources(messages)
-    if DELEGATE not in own:
+    if profile.agents is not None and DELEGATE not in own:
         ours = [tool for tool in tools if tool.name not in own]
         tools = [*await sub_agents(profile, request.caller.api_key, ours, gate, view, observer), *tools]
     toolbox = Toolbox(

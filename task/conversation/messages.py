@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import takewhile
 from typing import Any, Literal, Self, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
@@ -313,7 +312,7 @@ def _paired(
 
 def interrupted(added: Sequence[Message], pending: Collection[str] = ()) -> tuple[Message, ...]:
     """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
-    results = sum(1 for _ in takewhile(lambda message: message.role is _TOOL, added))
+    results = next((place for place, message in enumerate(added) if message.role is not _TOOL), len(added))
     return (*added[:results], *repaired(added[results:], pending))
 
 

@@ -110,7 +110,7 @@ class SignIns:
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def look(self) -> None:
-        if self.results and self.running <= 0:
+        if self.running <= 0:
             self._all_wait.set()
 
     async def result(

@@ -198,7 +198,8 @@ class Toolbox:
                 started = perf_counter()
                 result = await self._answer(call, step)
             step.sign_ins.running -= 1
-            step.sign_ins.look()
+            if step.sign_ins.results:
+                step.sign_ins.look()
             if ended and isinstance(result, Message):
                 ended(call, result, perf_counter() - started)
             return result

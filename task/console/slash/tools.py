@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from task.closing import run_blocking
@@ -36,8 +35,7 @@ async def _described_tools(product: ConsoleProduct, caller: RunCaller) -> str:
     services, profile, asking = product.services, product.profile, caller.of_tools()
     own, local = await profile.own_tools(), await profile.workspace_tools(asking)
     usable = await available(services, profile, own, caller.core_key)
-    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
-    served = await discover(asking, named([*own, *local]))
+    served = await named_tools(services, profile, asking, named([*own, *local]))
     found: dict[BaseTool, str] = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
     found |= {
         tool: f"{tool.client.kind} {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
