@@ -82,6 +82,7 @@ def test_the_changelog_keeps_its_form() -> None:
     releases = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
     assert releases[0] == ("Unreleased", "")
     assert all(date for _, date in releases[1:])
+    assert max(map(len, (part.splitlines() for part in text.split("\n## [")[1:]))) <= 60
     assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= {
         "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security",
     }  # fmt: skip

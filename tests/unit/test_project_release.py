@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from task.conversation.state import VERSION as STATE_VERSION
+from task.store.schema import HEAD
+
 ROOT = Path(__file__).parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ["3.11", "3.12", "3.13"]
@@ -81,3 +84,12 @@ def test_both_hosts_ask_the_same_of_a_change() -> None:
 @pytest.mark.parametrize("package", ["task", "mcp_servers"])
 def test_a_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
+
+
+def test_the_page_about_upgrades_has_the_versions_of_this_release() -> None:
+    rows = re.findall(
+        r"^\| (\d\S+) \| (\d{4}) \| (\d+) \|",
+        (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert rows[-1] == (PROJECT["version"], HEAD, str(STATE_VERSION))
