@@ -22,13 +22,13 @@ KERNELS_READY := $(KERNELS)/.ready
 EMBEDDING := .venv-embedding
 EMBEDDING_READY := $(EMBEDDING)/.ready
 EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
-# The generated pages that `make check` compares.
-PAGES   := settings_table tools_page names_page scenarios_page faults matrix_page
-# The auditor's own environment: its packages are not the product's.
-AUDITOR := .venv-audit
-# The environment of the program that writes bills of materials.
-BILLER  := .venv-sbom
-AUDITED := constraints.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
+# The generated pages, and the copies of the version, that `make check` compares.
+PAGES   := version_copies settings_table tools_page names_page scenarios_page faults matrix_page
+# What locks, audits, builds and publishes; its packages are not the product's.
+RELEASER := .venv-release
+AUDITED := locks/tools.txt locks/release.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
+# A list of exact versions with hashes, and without addresses.
+LOCK    = $(RELEASER)/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --output-file locks
 MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on any version of Python; nothing when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
@@ -37,7 +37,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check house format docs bench scale conformance audit sbom eval clean
+.PHONY: help run test test-system check house format docs bench scale conformance audit sbom lock release eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -85,14 +85,24 @@ conformance: $(TOOLS) $(KERNELS_READY) ## run the official MCP conformance suite
 	@$(BIN)/python -m scripts.conformance
 
 # Strict, because otherwise packages that the database does not know, or a database out of reach, count as sound.
-audit: $(AUDITOR)/.ready ## look the pinned dependencies up in the database of known vulnerabilities; before a release
-	@$(AUDITOR)/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(foreach list,$(AUDITED),-r $(list))
+audit: $(RELEASER)/.ready ## look the pinned dependencies up in the database of known vulnerabilities; before a release
+	@$(RELEASER)/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(foreach list,$(AUDITED),-r $(list))
 
-sbom: $(EVERYTHING) $(BILLER)/.ready ## write bills of materials and the list of licences to build/sbom; before a release
-	@$(BIN)/python -m scripts.sbom $(BILLER)/bin/cyclonedx-py
+sbom: $(EVERYTHING) $(RELEASER)/.ready ## write bills of materials and the list of licences to build/sbom; before a release
+	@$(BIN)/python -m scripts.sbom $(RELEASER)/bin/cyclonedx-py
+
+lock: $(RELEASER)/.ready ## write locks/ from pyproject.toml and constraints.txt, after a change of either
+	@$(LOCK)/agent.txt -c constraints.txt pyproject.toml --extra dapr --extra otel --group build
+	@$(LOCK)/tools.txt -c constraints.txt pyproject.toml --extra dev --group build
+	@$(LOCK)/search.txt -c constraints.txt --group search
+	@$(LOCK)/interpreter.txt -c constraints.txt --group interpreter
+	@$(LOCK)/release.txt --group release
+
+release: $(RELEASER)/.ready sbom ## build what a release consists of into dist/, check it in an empty environment, print what is left to do
+	@$(BIN)/python -m scripts.release $(RELEASER)/bin
 
 clean: ## remove the virtual environments and every cache
-	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(AUDITOR) $(BILLER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(RELEASER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts evaluation -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A system Python may come without ensurepip; its own pip then fills the environment.
@@ -122,12 +132,7 @@ $(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt
 	@$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-$(AUDITOR)/.ready:
+$(RELEASER)/.ready: locks/release.txt
 	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
-	@$(PYTHON) -m venv $(AUDITOR) && $(AUDITOR)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	@touch $@
-
-$(BILLER)/.ready:
-	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
-	@$(PYTHON) -m venv $(BILLER) && $(BILLER)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	@$(PYTHON) -m venv $(RELEASER) && $(RELEASER)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from mcp.server.caching import CacheHint
@@ -25,7 +26,7 @@ from mcp_servers.duckduckgo.answers import page_content, page_data, results_cont
 from mcp_servers.duckduckgo.fetch import FetchFailed, PageFetcher
 from mcp_servers.duckduckgo.search import SearchFailed, WebSearch
 
-VERSION = "0.1.0"
+VERSION = version("dial-general-purpose-agent")
 PORT = 8051
 LIST_KEPT_MS = 300_000
 LONGEST_PIECE = 30_000

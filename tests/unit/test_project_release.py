@@ -2,19 +2,27 @@
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from scripts import release, version_copies
 from task.conversation.state import VERSION as STATE_VERSION
 from task.store.schema import HEAD
+from tests.support.compose import as_written
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+PINNED = re.compile(r"^([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", re.MULTILINE)
+LOG = "\n## [Unreleased]\n{open}\n## [1.2.0]{date}\n\n- It works.\n\n## [1.1.0] - 2026-01-01\n\n- It worked.\n"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -44,10 +52,10 @@ def test_both_hosts_call_the_same_few_commands_and_nothing_else() -> None:
         for line in ([job["script"]] if isinstance(job["script"], str) else job["script"][-1:])
     }
     assert gitlab == {
-        "check": ".ci/run", "test-system": "make test-system", "audit": "make audit",
+        "check": ".ci/run", "test-system": "make test-system", "audit": "make audit", "release": "make release",
     }  # fmt: skip
     assert commands_of_github() == {
-        "check": {".ci/run"}, "nightly": {"make test-system"}, "weekly": {"make audit"},
+        "check": {".ci/run"}, "nightly": {"make test-system"}, "weekly": {"make audit"}, "release": {"make release"},
     }  # fmt: skip
     assert all(re.search(f"^{line[5:]}:", MAKEFILE, re.MULTILINE) for line in gitlab.values() if line != ".ci/run")
 
@@ -93,3 +101,71 @@ def test_the_page_about_upgrades_has_the_versions_of_this_release() -> None:
         re.MULTILINE,
     )
     assert rows[-1] == (PROJECT["version"], HEAD, str(STATE_VERSION))
+
+
+def pinned(path: Path) -> dict[str, str]:
+    return {canonicalize_name(name): found for name, found in PINNED.findall(path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_a_lock_has_exact_versions_with_hashes_and_no_address(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "://" not in text
+    for entry in text.replace("\\\n", "").splitlines():
+        assert re.fullmatch(PINNED.pattern + r"( ; [^\\]+?)?( +--hash=sha256:[0-9a-f]{64})+", entry), entry
+
+
+def test_the_locks_have_what_the_project_requires_in_the_versions_of_constraints() -> None:
+    constraints = pinned(ROOT / "constraints.txt")
+    groups = {"agent": ("dapr", "otel"), "tools": ("dev",)}
+    for name in ("agent", "tools", "search", "interpreter"):
+        locked = pinned(ROOT / "locks" / f"{name}.txt")
+        extras = (PROJECT["optional-dependencies"][extra] for extra in groups.get(name, ()))
+        required = [*PROJECT["dependencies"], *chain(*extras)] if name in groups else []
+        for requirement in map(Requirement, required):
+            version = locked.get(canonicalize_name(requirement.name), "0")
+            assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
+        assert locked.items() <= constraints.items(), "pin what is missing in constraints.txt, and run `make lock`"
+
+
+def test_the_version_has_one_place_from_which_its_copies_are_written(tmp_path: Path) -> None:
+    assert all(path.read_text(encoding="utf-8") == text for path, text in version_copies.copied().items())
+    for name in ("pyproject.toml", *version_copies.COPIES):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(
+            text.replace(f'\nversion = "{PROJECT["version"]}"\n', '\nversion = "9.8.7"\n'), encoding="utf-8"
+        )
+    written = version_copies.copied(tmp_path)
+    assert [text.count("9.8.7") for text in written.values()] == [3, 2, 3]
+
+
+def test_the_text_of_a_release_is_its_section_of_the_changelog() -> None:
+    assert release.notes(LOG.format(open="", date=" - 2026-02-03"), "1.2.0") == "- It works.\n"
+
+
+@pytest.mark.parametrize(
+    ("open_", "date", "wanted", "reason"),
+    [
+        ("", "", "1.2.0", "needs a section"),
+        ("", " - soon", "1.2.0", "needs a section"),
+        ("", " - 2026-02-03", "1.3.0", "needs a section"),
+        ("\n- Something new.\n", " - 2026-02-03", "1.2.0", "Move the lines under"),
+    ],
+)
+def test_a_changelog_that_does_not_fit_the_version_stops_the_release(
+    open_: str, date: str, wanted: str, reason: str
+) -> None:
+    with pytest.raises(release.NotReleasable, match=reason):
+        release.notes(LOG.format(open=open_, date=date), wanted)
+
+
+def test_a_release_names_every_image_with_labels_that_a_shell_takes() -> None:
+    compose = as_written()["services"].values()
+    assert {f"{name}:{PROJECT['version']}" for name in release.IMAGES} == {
+        service["image"] for service in compose if "build" in service
+    }
+    assert all((ROOT / file).is_file() for file in release.IMAGES.values())
+    assert not [
+        line for line in release.labels("1.2.0", "a" * 40, "2026-02-03T04:05:06+00:00") if re.search(r"\s", line)
+    ]
