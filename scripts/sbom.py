@@ -35,11 +35,13 @@ SPDX = {
 }
 # What packages say in a form that CycloneDX does not take over.
 STATED = {
+    "agent-client-protocol": "Apache-2.0",
     "asttokens": "Apache-2.0",
     "primp": "MIT",
     "protobuf": "BSD-3-Clause",
     "pypdfium2": "BSD-3-Clause AND Apache-2.0",
     "transformers": "Apache-2.0",
+    "uritemplate": "BSD-3-Clause OR Apache-2.0",
 }
 _FILES = "copyleft of its own files only, which are used unchanged"
 _GRAPHICS = "not used, left out with TORCH_INDEX"
