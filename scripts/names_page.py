@@ -1,4 +1,4 @@
-"""Write docs/names.md: each name that the specification documents, and where it lives; `--check` only compares."""
+"""Write the tables of docs/names.md: where each name of the specification lives; `--check` only compares."""
 
 import json
 import re
@@ -54,15 +54,7 @@ PACKAGES = {
     "RequestHandler.process_params": "task.tools.toolset.ToolSet",
 }
 OPENING = """\
-# Documented names
-
-<!-- Written by `make docs` from tests/contract/documented_names.json; change the texts in scripts/names_page.py. -->
-
-Five documents specify the product. Each name that they document works as documented, at the place in this table; a
-[test](testing.md#documented-names) compares every signature. An asterisk marks the two that differ on purpose; they are
-explained under [deviations](deviations.md#names). A name with an underscore is documented too.
-
-## Packages
+### Packages
 
 Some documents describe packages of their own. What they call so is here:
 """
@@ -77,7 +69,7 @@ def page() -> str:
     lines += [*(f"| `{theirs}` | `{ours}` |" for theirs, ours in PACKAGES.items()), ""]
     for number, title in DOCUMENTS.items():
         rows = _operations() if number == "001" else _rows(names, number, deviating)
-        lines += [f"## {title}", "", "| name | where | what is documented of it |", "|---|---|---|", *rows, ""]
+        lines += [f"### {title}", "", "| name | where | what is documented of it |", "|---|---|---|", *rows, ""]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Write docs/scenarios.md from tests/scenarios.toml; `--check` only reports whether it is current.
+"""Write the table of docs/testing.md from tests/scenarios.toml; `--check` only reports whether it is current.
 
 A scenario whose tests are missing or may not run is an error in both cases.
 """
@@ -15,14 +15,6 @@ from scripts.pages import publish
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = range(1, 28)
 OPENING = """\
-# Validation scenarios
-
-<!-- Written by `make docs` from tests/scenarios.toml; change the texts there. -->
-
-The platform validates an agent with 27 scenarios. Each is proven by tests with real parts: local Core, the agent, the
-Python interpreter, the search server in front of a site of ours, the embedding process, an image deployment. Only the
-model is scripted. `make check` fails if a scenario has no test that runs.
-
 | | the user asks, or the situation | what must hold | tests |
 |---|---|---|---|
 """
@@ -55,7 +47,7 @@ def main(arguments: list[str]) -> int:
     found = list(problems(scenarios, {nodeid: reason for nodeid, reason, _ in tests_of(ROOT)}))
     for line in found:
         print(f"tests/scenarios.toml: {line}", file=sys.stderr)
-    return 1 if found else publish("scenarios.md", page(scenarios), "tests/scenarios.toml", arguments)
+    return 1 if found else publish("testing.md", page(scenarios), "tests/scenarios.toml", arguments)
 
 
 if __name__ == "__main__":

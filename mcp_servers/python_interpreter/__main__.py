@@ -94,7 +94,7 @@ def serve(config: Config) -> None:
         _serve(config, Launcher.find(config, probe()))
     except NoSandbox as reason:
         raise Refusal(
-            f"no sandbox works here ({reason}); see docs/sandbox.md, or use --unsafe if you accept that."
+            f"no sandbox works here ({reason}); see docs/interpreter.md, or use --unsafe if you accept that."
         ) from reason
     finally:
         os.close(lock)

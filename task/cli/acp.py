@@ -23,7 +23,7 @@ app = typer.Typer(add_completion=False)
 def acp(config: Config = None) -> None:
     """Serve an editor until it is gone. Logs go to standard error, or to the log file of the settings."""
     if sys.stdin.isatty():
-        raise InvalidRequest("An editor starts this command. Name it in the editor's settings; see docs/acp.md.")
+        raise InvalidRequest("An editor starts this command. Name it in the editor's settings; see docs/console.md.")
     given, taken = os.dup(0), os.dup(1)  # the protocol's alone: whatever else is printed goes to standard error
     os.dup2(2, 1)
     with open(os.devnull, "rb") as nothing:

@@ -220,7 +220,7 @@ async def ollama_check(inspection: Inspection) -> Finding | None:
     return "ok", found.described
 
 
-@row(SERVERS, "dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
+@row(SERVERS, "dapr", "Start the sidecar with a conversation component; see docs/models.md.")
 async def dapr_check(inspection: Inspection) -> Finding | None:
     if not BACKENDS[inspection.settings.backend].sidecar:
         return None

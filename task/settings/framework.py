@@ -47,11 +47,13 @@ class HistorySettings(Section):
     """How long conversations may get."""
 
     max_tokens: int | None = setting(
-        None, "Tokens of a model request; empty: DIAL Core's limit. See [History](history.md).", ge=100
+        None, "Tokens of a model request; empty: DIAL Core's limit. See [History](context.md#history).", ge=100
     )
     max_length: int | None = setting(None, "Messages of a model request; empty: any, 100 in `MessageManager`.", ge=1)
     pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
-        "remove_oldest", "What `MessageManager` does with older messages; see [History](history.md).", console=True
+        "remove_oldest",
+        "What `MessageManager` does with old messages; see [History](context.md#history).",
+        console=True,
     )
     prioritize_system_messages: bool = setting(True, "Never drop system messages (`MessageManager`).", console=True)
     summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, console=True)

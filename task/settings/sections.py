@@ -46,7 +46,7 @@ class LimitSettings(Section):
 
 
 class AgentSettings(Section):
-    """Sub-agents, to which the model gives parts of its work; see [Sub-agents](agents.md)."""
+    """Sub-agents, to which the model gives parts of its work; see [Sub-agents](skills.md#sub-agents)."""
 
     enabled: bool = setting(False, "Offer `delegate`; never to the packaged model, or one with less than 8,000 tokens.")
     steps: int = setting(60, "Model requests with tools of all sub-agents of one run together.", ge=1, le=1000)
@@ -189,7 +189,7 @@ class StoreSettings(Section):
 
 
 class MemorySettings(Section):
-    """What users may let the agent remember about them; see [Memory](memory.md)."""
+    """What users may let the agent remember about them; see [Memory](sessions.md#memory)."""
 
     enabled: bool = setting(False, "Let users switch on a memory of their own; off: there is none for any user.")
     tokens: int = setting(500, "Tokens of remembered facts that one turn gets.", ge=100, le=10_000)
@@ -329,7 +329,7 @@ class LocalModelSettings(Section):
 
 
 class OllamaSettings(Section):
-    """How Ollama runs the models it serves; see [Ollama](ollama.md)."""
+    """How Ollama runs the models it serves; see [Ollama](models.md#ollama)."""
 
     context_tokens: int | None = setting(
         None, "Most tokens of context; empty: 1,024 for each GiB of memory, 8,192 to 65,536.", ge=2048, le=2**24
@@ -342,7 +342,7 @@ class OllamaSettings(Section):
 
 
 class DaprSettings(Section):
-    """Which component of a Dapr sidecar answers; see [Dapr](dapr.md)."""
+    """Which component of a Dapr sidecar answers; see [Dapr](models.md#dapr)."""
 
     component: str = setting("", "Conversation component; empty: the one named like the model, else the only one.")
     seconds: float | None = setting(None, "Longest wait for one whole answer; empty: 300 seconds.", gt=0, le=86_400)

@@ -1,7 +1,7 @@
 """What the pieces of a turn cost: CPU of agent, PostgreSQL and nginx, statements and bytes of WAL.
 
 Each piece is the difference between turns that differ in this one thing, held by 24 conversations at a time before a
-real agent, PostgreSQL and nginx. docs/scaling.md says what follows from the figures.
+real agent, PostgreSQL and nginx. docs/performance.md says what follows from the figures.
 """
 
 import asyncio

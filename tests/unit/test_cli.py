@@ -53,7 +53,7 @@ def test_help_is_shown_at_once_and_lists_every_exit_code_as_the_page_does(tmp_pa
     assert shown.returncode == 0
     for command in ("up", "serve", "core", "ask", "doctor", "tools", "core-config"):
         assert f" {command} " in shown.stdout
-    page = (ROOT / "docs" / "setup.md").read_text()
+    page = (ROOT / "docs" / "tutorial.md").read_text()
     assert set(MEANINGS) == set(Exit)
     for code, meaning in MEANINGS.items():
         assert f"{code} {meaning}" in " ".join(shown.stdout.split())

@@ -51,9 +51,9 @@ def make(project: Path, target: str, python: Path | str, *variables: str) -> sub
 
 
 def test_without_make_the_same_is_installed(project: Path) -> None:
-    setup = (ROOT / "docs" / "setup.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     installed = [installation(line) for line in make(project, "run", sys.executable, "-n").stdout.splitlines()]
-    documented = [installation(line) for line in setup.splitlines()]
+    documented = [installation(line) for line in page.splitlines()]
     assert set(installed) == set(documented) != {()}
 
 
