@@ -37,7 +37,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check house format docs bench scale conformance audit sbom lock release eval clean
+.PHONY: help run test test-system check house format docs docs-site bench scale conformance audit sbom lock release eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -69,6 +69,10 @@ format: $(TOOLS) ## format the code and fix what ruff can fix
 
 docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scenarios, bad inputs, matrix, screens of the console
 	@for page in $(PAGES) console_screens; do $(BIN)/python -m scripts.$$page || exit 1; done
+
+docs-site: $(TOOLS) ## build the documentation as a site into build/site; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "$(BIN)/python -m http.server -d build/site 8000 shows it at http://localhost:8000"
 
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \

@@ -1,6 +1,6 @@
 """Measure the model of this machine: its decisions on forty questions, its speed and memory; write the table.
 
-python -m scripts.local_model [--write docs/models.md] [--no-speed]
+python -m scripts.local_model [--write docs/evaluation.md] [--no-speed]
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Take the pictures of docs/web.md and docs/dial.md: `python -m scripts.screenshots`, with Debian's chromium."""
+"""Take the pictures of README and docs: `python -m scripts.screenshots`, with Debian's chromium."""
 
 import asyncio
 import io
@@ -10,7 +10,8 @@ from PIL import Image
 from playwright.async_api import expect
 
 from task.llm.scripted import says, wants
-from tests.support.browser import NARROW, WIDE
+from tests.support.browser import NARROW
+from tests.support.document_turns import reads_the_file
 from tests.support.editor_host import Editing, editing
 from tests.support.web import Person, person
 
@@ -46,32 +47,65 @@ RELEASES: dict[str, Any] = {
 }
 
 
-async def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    await _journey("desk", WIDE, dark=False)
-    await _journey("desk-dark", WIDE, dark=True)
-    await _journey("phone", NARROW, dark=False)
-    await _editor()
+SALES = "region,2025,2026\nNorth,412,455\nEast,390,371\nSouth,288,402\nWest,351,360\n"
+CHART = '''
+import json
+
+from task.conversation.messages import Attachment, Message, Role
+from task.tools.declare import tool
+from task.tools.models import Effect
 
 
-async def _journey(name: str, size: tuple[int, int], *, dark: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        async with person(*ITEMS, then=says("Noted."), tmp_path=Path(folder), size=size, dark=dark) as p:
+@tool(effects={Effect.READ})
+def draw_chart(title: str, names: list[str], values: list[float]) -> Message:
+    """Draw a bar chart."""
+    figure = {"data": [{"type": "bar", "x": names, "y": values}], "layout": {"title": {"text": title}, "height": 300}}
+    chart = Attachment("application/vnd.plotly.v1+json", title, data=json.dumps(figure))
+    return Message(Role.TOOL, "The chart is attached.", attachments=(chart,))
+'''
+GROWTH = {"title": "Growth in 2026, per cent", "names": ["North", "East", "South", "West"]}
+
+
+async def take(folder: Path) -> None:
+    """All pictures, as PNG files in the folder."""
+    await _first_impression(folder)
+    await _journey(folder)
+    await _editor(folder)
+
+
+async def _first_impression(folder: Path) -> None:
+    items = (
+        reads_the_file,
+        wants("draw_chart", **GROWTH, values=[10.4, -4.9, 39.6, 2.6]),
+        says("**South** grew most, by 39.6 % to 402. Only East shrank, by 4.9 %."),
+    )
+    with tempfile.TemporaryDirectory() as home:
+        (tools := Path(home, "charts.py")).write_text(CHART)
+        async with person(*items, tmp_path=Path(home), size=(1000, 830), tool_paths=[str(tools)]) as p:
+            sales = {"name": "sales.csv", "mimeType": "text/csv", "buffer": SALES.encode()}
+            await p.page.locator("input[type=file]").first.set_input_files([sales])  # type: ignore[list-item]
+            await p.asks("Which region grew most in 2026? Draw it.")
+            await p.page.locator(".chart .main-svg").first.wait_for()
+            await p.page.evaluate("document.activeElement.blur()")
+            await _take(p, folder / "readme.png")
+
+
+async def _journey(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        async with person(*ITEMS, then=says("Noted."), tmp_path=Path(home)) as p:
             await p.asks("What is 18.7 % of 4,350, and how does that change at 21 %?")
             await p.page.evaluate("document.activeElement.blur()")
-            await _take(p, f"{name}-answer")
+            await _take(p, folder / "answer.png")
             await p.asks("Which cities are the largest?")
             await p.page.locator(".chart .main-svg").first.wait_for()
-            await _take(p, f"{name}-chart")
+            await _take(p, folder / "chart.png")
             await p.says("Make a note for the invoice")
             await expect(p.button("Approve")).to_be_enabled()  # not in its first second
-            await _take(p, f"{name}-approval")
+            await _take(p, folder / "approval.png")
             await p.page.goto(f"{p.url}/#/traces")
             await p.page.locator(".traces-list a").last.click()
             await p.page.locator(".step.call").first.click()
-            await _take(p, f"{name}-trace")
-            if name != "desk":
-                return
+            await _take(p, folder / "trace.png")
             for question in ("Plan three days in Kyiv", "Which invoices are open?", "Compare the two insurance offers"):
                 await p.starts_a_new_conversation()
                 await p.asks(question)
@@ -81,29 +115,29 @@ async def _journey(name: str, size: tuple[int, int], *, dark: bool) -> None:
             await expect(p.page.get_by_role("heading", name="Pinned")).to_be_visible()
             await p.button("Actions for Plan three days in Kyiv").focus()
             await p.page.keyboard.press("Enter")
-            await _take(p, "desk-list")
+            await _take(p, folder / "list.png")
 
 
-async def _editor() -> None:
+async def _editor(folder: Path) -> None:
     for name, size, theme in (("editor", (1000, 1330), "light"), ("editor-refused", (NARROW[0], 640), "dark")):
-        with tempfile.TemporaryDirectory() as folder:
-            async with editing(Path(folder), RELEASES, size, theme=theme) as e:
+        with tempfile.TemporaryDirectory() as home:
+            async with editing(Path(home), RELEASES, size, theme=theme) as e:
                 await e.signs_in()
                 if name == "editor-refused":
                     await e.frame.get_by_label("Steps of an answer").fill("0")
                     await e.saves()
                     await e.got("SAVE_ERROR")
-                await _take(e, name)
+                await _take(e, folder / f"{name}.png")
 
 
-async def _take(p: Person | Editing, name: str) -> None:
+async def _take(p: Person | Editing, path: Path) -> None:
     await p.page.wait_for_load_state("networkidle")
-    taken = Image.open(io.BytesIO(await p.page.screenshot())).convert("RGB")
-    path = FOLDER / f"{name}.png"
-    taken.quantize(128).save(path, optimize=True)
-    if path.stat().st_size > MOST_BYTES:
+    pixels, file = Image.open(io.BytesIO(await p.page.screenshot())), io.BytesIO()
+    pixels.convert("RGB").quantize(128).save(file, "PNG", optimize=True)
+    if file.tell() > MOST_BYTES:
         raise SystemExit(f"{path.name} is larger than {MOST_BYTES:,} bytes")
+    await asyncio.to_thread(path.write_bytes, file.getvalue())
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(take(FOLDER))

@@ -51,9 +51,7 @@ class HistorySettings(Section):
     )
     max_length: int | None = setting(None, "Messages of a model request; empty: any, 100 in `MessageManager`.", ge=1)
     pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
-        "remove_oldest",
-        "What `MessageManager` does with old messages; see [History](context.md#history).",
-        console=True,
+        "remove_oldest", "What `MessageManager` does with older ones; see [History](context.md#history).", console=True
     )
     prioritize_system_messages: bool = setting(True, "Never drop system messages (`MessageManager`).", console=True)
     summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, console=True)

@@ -65,6 +65,12 @@ def test_the_front_page_leads_to_every_page_and_there_are_thirty_at_most() -> No
     assert len(pages) <= 30
 
 
+def test_the_readme_is_short_and_shows_one_picture() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 110
+    assert readme.count("![") == 1
+
+
 def test_the_readmes_program_is_the_tutorials() -> None:
     readme, tutorial = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md"))
     [program] = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "OpenAI(" in text]
