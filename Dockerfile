@@ -21,7 +21,11 @@ COPY pyproject.toml constraints.txt ./
 # The extras are in the image, so that every profile of docker-compose.yml works with it.
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; e = p['optional-dependencies']; print(*p['dependencies'], *e['dapr'], *e['otel'], sep='\n')" > requirements.txt \
  && pip install ${PIP_INDEX_ARGS} --constraint constraints.txt --requirement requirements.txt
-COPY README.md LICENSE ./
+COPY README.md LICENSE setup.py docker-compose.yml .env.example ./
+COPY compose compose
+COPY core_config core_config
+COPY kubernetes kubernetes
+COPY observability observability
 COPY task task
 COPY mcp_servers mcp_servers
 RUN pip install ${PIP_INDEX_ARGS} --no-deps .

@@ -109,18 +109,15 @@ clean: ## remove the virtual environments and every cache
 	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(RELEASER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts evaluation -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A system Python may come without ensurepip; its own pip then fills the environment.
 $(READY): pyproject.toml constraints.txt
 	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
-	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
-	@echo "Installing the pinned dependencies into $(VENV) (once, and again when they change): 0.14 GB, on disk 0.7 GB …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@echo "Installing the pinned dependencies into $(VENV) (once, and again when they change) …"
+	@$(PYTHON) -m task.cli.environments $(VENV) -c constraints.txt -e .
 	@touch $@
 
 $(TOOLS): $(READY)
 	@echo "Installing what tests and checks need into $(VENV) (once, and again when it changes) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m task.cli.environments $(VENV) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(EMBEDDING_READY): task/embedding/requirements.txt | $(TOOLS)
@@ -128,12 +125,9 @@ $(EMBEDDING_READY): task/embedding/requirements.txt | $(TOOLS)
 	@$(BIN)/dial-agent embedding
 	@touch -c $@
 
-$(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt
-	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
-	@test -x $(KERNELS)/bin/python || $(PYTHON) -m venv $(KERNELS) >/dev/null 2>&1 \
-	  || { $(PYTHON) -m venv --clear --without-pip $(KERNELS) && $(PYTHON) -m pip --python $(KERNELS)/bin/python install --quiet pip; }
-	@echo "Installing what Python code may use into $(KERNELS) (once, and again when it changes): 0.12 GB, on disk 0.7 GB …"
-	@$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+$(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt | $(READY)
+	@echo "Installing what Python code may use into $(KERNELS) (once, and again when it changes) …"
+	@$(BIN)/python -m task.cli.environments $(KERNELS)
 	@touch $@
 
 $(RELEASER)/.ready: locks/release.txt

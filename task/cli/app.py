@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # the module and its application, a
     "tools": ("tools:app", "List the agent's tools: name, effects, description."),
     "doctor": ("doctor:app", "Check settings, ports, Core, model, tools, sandbox, and say how to fix what is wrong."),
     "core-config": ("core_config:app", "Print the configuration for a real DIAL Core, with the environment's values."),
+    "init": ("init:app", "Write the configuration files for Docker Compose, Kubernetes or DIAL Core into a folder."),
     "keys": ("store:keys", "Create, list and revoke keys of the HTTP API."),
     "store": ("store:app", "Back up, restore, migrate and check the store."),
     "model": ("model:app", "Download, list and remove the small model that runs on this machine."),
@@ -63,7 +64,6 @@ app = typer.Typer(
     help="A general purpose agent for DIAL.",
     epilog="\n\n".join(["Exit codes:", *(f"{code:3}  {meaning}" for code, meaning in MEANINGS.items())]),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-import task
 from task.cli.addresses import base_url, free_port, port_fault, usable_port
+from task.cli.environments import InstallationFailed, Report, kernels_name, make_kernels
+from task.cli.model import sparse
 from task.cli.options import Config, read_settings
 from task.errors import SettingsError
 from task.processes import Program
-from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
+from task.settings import PREFIX, Settings, process_environment
 from task.settings.installation import installation_secret
+from task.settings.sources import CLONE
 
 SEARCH = (sys.executable, "-P", "-m", "mcp_servers.duckduckgo")
 INTERPRETER = (sys.executable, "-P", "-m", "mcp_servers.python_interpreter")
@@ -96,8 +98,25 @@ def interpreter_obstacle(settings: Settings) -> str | None:
     """Why the interpreter cannot be started on this machine, with the fix; None when it can."""
     if sys.platform != "linux":
         return "it needs Linux: point PYINTERPRETER_MCP_URL at one that runs elsewhere"
-    python = _kernel_python(settings.interpreter)
-    return None if python.exists() else f"{python} does not exist: `make run` makes the kernels' environment"
+    python = _kernel_python(settings)
+    if not python.exists():
+        return f"{python} does not exist" + ("" if settings.interpreter.python else "; `dial-agent up` makes it")
+    if settings.interpreter.python is None and python.lstat().st_uid not in (0, os.getuid()):
+        return f"{python.parents[1]} belongs to another user: choose another folder with AGENT_DATA_DIR"
+    return None
+
+
+def prepare_interpreter(settings: Settings, report: Report) -> str | None:
+    """Make the kernels' environment on the first call; why the interpreter cannot be started, None when it can."""
+    python = _kernel_python(settings)
+    if sys.platform == "linux" and settings.interpreter.python is None and not python.exists():
+        try:
+            make_kernels(
+                python.parents[1], process_environment(), lambda step: report(f"{step} (for the Python interpreter)")
+            )
+        except InstallationFailed as error:
+            return str(error)
+    return interpreter_obstacle(settings)
 
 
 @search.command()
@@ -122,7 +141,7 @@ def become_interpreter(
 ) -> None:
     """Turn this process into the Python interpreter server."""
     settings = read_settings(config, foreign=False)
-    if reason := interpreter_obstacle(settings):
+    if reason := prepare_interpreter(settings, sparse()):
         raise SettingsError(f"The Python interpreter cannot run here: {reason}.")
     if settings.mcp_token is None:
         raise SettingsError(f"{TOKEN_VARIABLE}: set the token that callers must show, at least 16 characters.")
@@ -134,9 +153,11 @@ def become_interpreter(
     os.execve(command[0], command, environment)  # noqa: S606
 
 
-def _kernel_python(settings: InterpreterSettings) -> Path:
-    # The kernels have an environment of their own, which lies beside the project's unless the settings name another.
-    return settings.python or Path(task.__file__).parent.parent / ".venv-kernel" / "bin" / "python"
+def _kernel_python(settings: Settings) -> Path:
+    # Code cannot import the product: its environment is another one, in the clone or else in the data folder.
+    in_clone = (CLONE / "pyproject.toml").is_file()
+    own = CLONE / ".venv-kernel" if in_clone else settings.data_dir / kernels_name()
+    return settings.interpreter.python or own / "bin" / "python"
 
 
 def _search_command(settings: Settings) -> tuple[str, ...]:
@@ -148,7 +169,7 @@ def _interpreter_command(settings: Settings) -> tuple[str, ...]:
     given = chosen.model_dump(exclude={"port", "unsafe"}) | {
         "keep_alive_seconds": settings.keep_alive_seconds,
         "data": settings.data_dir / "interpreter",
-        "python": _kernel_python(chosen),
+        "python": _kernel_python(settings),
     }
     options = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     return (*INTERPRETER, *options, *(["--unsafe"] if chosen.unsafe else []))

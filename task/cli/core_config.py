@@ -15,7 +15,9 @@ from task.errors import SettingsError
 from task.settings import process_environment
 from task.settings.sources import read_dotenv
 
-OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
+_PACKAGED = Path(__file__).with_name("deployment")  # setup.py puts it into the wheel
+DEPLOYMENT = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).resolve().parents[2]
+OWN_CONFIG = DEPLOYMENT / "core_config" / "config.json"
 TEMPLATE_AGENT = "http://agent:5030"  # the service of docker-compose.yml
 Version = tuple[int, int]
 NEWEST: Version = (0, 49)

@@ -24,9 +24,9 @@ from rich.text import Text
 
 from task.cli.addresses import base_url, local_core_key, usable_port
 from task.cli.checks import NO_MODEL, PICTURES, REGISTER, Check, checked, core_check, dapr_check, model_check
-from task.cli.companions import TOKEN_VARIABLE, Companion, companions, interpreter_obstacle, servers_token
+from task.cli.companions import TOKEN_VARIABLE, Companion, companions, prepare_interpreter, servers_token
 from task.cli.core_config import replace_file
-from task.cli.model import wants_download
+from task.cli.model import sparse, wants_download
 from task.cli.model_choice import ChosenModel, choose_model
 from task.cli.options import Config, Port, read_settings
 from task.cli.tools import offered_tools
@@ -97,14 +97,18 @@ def up(
     downloads = asks and asyncio.run(choose_model(settings)).rule == "demo" and wants_download(settings)
     if downloads:
         settings = settings.model_copy(update={"core": settings.core.model_copy(update={"model": "local"})})
+    if settings.pyinterpreter_mcp_url is None:
+        console = LogConsole()
+        with console.status("") as status:  # shown at a terminal only
+            reason = prepare_interpreter(settings, status.update if console.is_terminal else sparse())
+        if reason:
+            console.print(Text(visible(f"No Python interpreter: {reason}."), "yellow"))
     raise typer.Exit(asyncio.run(_run(settings, config.resolve() if config else None, ready_file, downloads)))
 
 
 async def _run(settings: Settings, config: Path | None, ready_file: Path | None, downloads: bool) -> int:
     started, console = time.monotonic(), LogConsole()
     plan = await _plan(settings, config)
-    if settings.pyinterpreter_mcp_url is None and (reason := interpreter_obstacle(settings)):
-        console.print(Text(visible(f"No Python interpreter: {reason}."), "yellow"))
     if downloads:
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
     programs, background = plan.programs(), plan.background(downloads)

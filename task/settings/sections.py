@@ -116,7 +116,9 @@ class InterpreterSettings(Section):
     """The Python interpreter server (`dial-agent python-interpreter`)."""
 
     port: Port = setting(8050, "Port of the Python interpreter; 0: any free one.")
-    python: Folder | None = setting(None, "Python of the kernels; empty: `.venv-kernel` beside the project.")
+    python: Folder | None = setting(
+        None, "Python of the kernels; empty: made in `AGENT_DATA_DIR`, in a clone in `.venv-kernel`."
+    )
     seconds: float = setting(30, "Seconds that code of one call may run.", gt=0, le=3600)
     sessions: int = setting(128, "Conversations whose variables are kept at a time.", ge=1)
     running: int = setting(24, "Calls that run at a time, of one user at most half; others wait.", ge=1)

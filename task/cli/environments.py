@@ -1,0 +1,226 @@
+"""Make Python environments, the Makefile's and the kernels': by uv or pip, with nothing but the standard library.
+
+python -m task.cli.environments FOLDER ARGUMENT…    what `pip install ARGUMENT…` installs, in FOLDER
+python -m task.cli.environments FOLDER              the kernels' environment, in FOLDER
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import IO
+
+from task.errors import AgentError
+
+KERNELS = Path(__file__).parents[2] / "mcp_servers" / "python_interpreter" / "requirements.txt"
+# What only pip is configured with; uv would go past the user's own index, or not get through.
+_OF_PIP = re.compile(r"\.(extra-index-url|index-url|no-index|find-links|proxy|cert|client-cert|trusted-host)=")
+_OF_UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE")
+_OTHER_PYTHONS, _RAW_PROGRESS = (22, 3), (24, 1)  # the pip that first had `--python`, `--progress-bar=raw`
+_FETCHES = re.compile(r"\s*Downloading (?:\S*/)?([^\s/-]+)-\S+\.(?:whl|tar\.gz)")
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_UNPACKS = "Installing collected packages"
+_REASON = re.compile(r"(?:ERROR: (?!Exception)|error: | +Caused by: | +× )(.*?)\.?$")
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
+UNREACHABLE = "the package index cannot be reached"
+Report = Callable[[str], None]
+
+
+class InstallationFailed(AgentError):
+    """An environment could not be made; the text gives the reason and what would help."""
+
+
+def kernels_name(requirements: Path = KERNELS) -> str:
+    """The folder's name in the data folder; versions of the product with another list do not share it."""
+    made_of = f"{sysconfig.get_platform()} {sys.version_info[:2]}".encode() + requirements.read_bytes()
+    return f"kernels-{sha256(made_of).hexdigest()[:12]}"
+
+
+def make_kernels(folder: Path, variables: Mapping[str, str], report: Report, requirements: Path = KERNELS) -> None:
+    """Make the kernels' environment, completely or not at all; one process does it, and others wait for it.
+
+    Packages that this environment has in the same version are linked, neither downloaded nor stored twice.
+
+    Raises:
+        InstallationFailed: the folder cannot be written, or not everything could be installed.
+    """
+    part = folder.with_name(f"{folder.name}.part")
+    try:
+        with _locked(folder.parent, report) as lock:
+            if (folder / "bin" / "python").exists():
+                return
+            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            try:
+                _create(part, variables)
+                _link_packages(part, requirements)
+                install(
+                    part, ["--no-deps", "--no-compile", "--requirement", str(requirements)], variables, report, lock
+                )
+                report("compiling")  # kernels may not write byte code
+                for tests in list(part.glob("lib/python*/site-packages/**/tests")):  # a quarter of all files
+                    shutil.rmtree(tests, ignore_errors=True)
+                compiling = [part / "bin" / "python", "-Im", "compileall", "-qq", "-j0", part / "lib"]
+                subprocess.run(compiling, env=dict(variables), pass_fds=(lock,), check=False)  # noqa: S603
+                _remove(folder)
+                part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise InstallationFailed(f"{folder} cannot be made: {error.strerror or error}") from error
+
+
+def install(
+    folder: Path, arguments: Sequence[str], variables: Mapping[str, str], report: Report, lock: int | None = None
+) -> None:
+    """Install what `pip install` does with these arguments; `lock` stays locked should this process be killed.
+
+    Raises:
+        InstallationFailed: with the last reason that uv or pip has given.
+    """
+    command = [*_installer(folder / "bin" / "python", variables), *arguments]
+    with subprocess.Popen(  # noqa: S603
+        command,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        pass_fds=() if lock is None else (lock,),
+    ) as process:
+        assert process.stdout is not None
+        reason = _followed(process.stdout, report)
+    if process.returncode:
+        what = Path(command[0]).name if command[1] == "pip" else "pip"
+        raise InstallationFailed(f"{reason or f'{what} gave no reason'}. What was downloaded is kept: try again")
+
+
+def _create(folder: Path, variables: Mapping[str, str]) -> None:
+    # Without a pip of its own, which a system's Python may be unable to put there.
+    try:
+        import venv
+    except ImportError:
+        uv = _uv(variables)
+        if uv is None:
+            raise InstallationFailed("This Python has no module `venv`. Install it, or uv.") from None
+        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)  # noqa: S603
+    else:
+        venv.create(folder, clear=True, symlinks=True)
+
+
+def _link_packages(folder: Path, requirements: Path) -> None:
+    packages = next(folder.glob("lib/python*/site-packages"))
+    for name, version in _REQUIREMENT.findall(requirements.read_text(encoding="utf-8")):
+        with suppress(PackageNotFoundError):
+            found = distribution(name)
+            for file in (found.files or ()) if found.version == version else ():
+                source = Path(str(found.locate_file(file)))
+                if ".." in file.parts or not source.is_file():  # a script's path leads out of the packages
+                    continue
+                (packages / file).parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(source, packages / file)
+                except OSError:  # another disk, or another user's file
+                    shutil.copy2(source, packages / file)
+
+
+def _installer(python: Path, variables: Mapping[str, str]) -> list[str]:
+    if uv := _uv(variables):
+        return [uv, "pip", "install", "--no-progress", "--python", str(python)]
+    options = ["install", "--no-input", "--disable-pip-version-check"]
+    version = _pip_version()
+    if version < _OTHER_PYTHONS:
+        pip = [str(python), "-m", "ensurepip"]
+        if subprocess.run(pip, env=dict(variables), capture_output=True, check=False).returncode:  # noqa: S603
+            raise InstallationFailed("This Python has neither pip nor `ensurepip`. Install one of them, or uv.")
+        return [str(python), "-m", "pip", *options, "--progress-bar=off"]
+    bar = "raw" if version >= _RAW_PROGRESS else "off"
+    return [sys.executable, "-P", "-m", "pip", "--python", str(python), *options, f"--progress-bar={bar}"]
+
+
+def _pip_version() -> tuple[int, ...]:
+    if find_spec("pip") is None:
+        return ()
+    import pip
+
+    return tuple(int(number) for number in re.findall(r"\d+", pip.__version__)[:2])
+
+
+def _uv(variables: Mapping[str, str]) -> str | None:
+    uv = variables.get("UV") or shutil.which("uv", path=variables.get("PATH"))
+    if uv is None or _pip_version() < _OTHER_PYTHONS or any(map(variables.get, _OF_UV)):
+        return uv
+    listing = [sys.executable, "-P", "-m", "pip", "config", "list"]
+    found = subprocess.run(listing, env=dict(variables), capture_output=True, text=True, check=False)  # noqa: S603
+    return None if _OF_PIP.search(found.stdout) else uv
+
+
+def _followed(lines: IO[str], report: Report) -> str:
+    # Reports what pip does; returns the reason of its failure, or of uv's.
+    reason, package, started = "", "", monotonic()
+    for line in lines:
+        if found := _FETCHES.match(line):
+            package, started = found[1], monotonic()
+            report(f"downloading {package}")
+        elif found := _PROGRESS.match(line):
+            done, size, seconds = int(found[1]), int(found[2]), monotonic() - started
+            left = f", {seconds * (size - done) / done:.0f} s left" if 0 < done < size else ""
+            report(f"downloading {package}: {done / 1e6:.1f} of {size / 1e6:.1f} MB{left}")
+        elif line.startswith(_UNPACKS):
+            report(f"unpacking {line.count(',') + 1} packages")
+        elif "connection broken" in line:
+            reason = UNREACHABLE
+        elif reason != UNREACHABLE and (found := _REASON.match(line)):
+            reason = found[1]
+    return reason
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: Path, report: Report) -> Generator[int]:
+    folder.mkdir(parents=True, exist_ok=True)
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waiting for another process that installs it")
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield number
+    finally:
+        os.close(number)
+
+
+def main(folder: str, *arguments: str) -> None:
+    """What the Makefile calls."""
+    place, variables = Path(folder), dict(os.environ)
+    try:
+        if not arguments:
+            _remove(place)
+            make_kernels(place, variables, print)
+        else:
+            if not (place / "bin" / "python").exists():
+                _create(place, variables)
+            install(place, arguments, variables, lambda _: None)
+    except InstallationFailed as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
