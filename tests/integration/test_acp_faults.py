@@ -105,8 +105,8 @@ def stays(file: Path, stamp: int) -> bool:
 
 @pytest.mark.system
 async def test_the_documented_client_gets_an_answer(tmp_path: Path) -> None:
-    page = (SUPPORT.parents[1] / "docs" / "acp.md").read_text(encoding="utf-8")
-    example = page.partition("```python\n")[2].partition("```")[0]
+    page = (SUPPORT.parents[1] / "docs" / "console.md").read_text(encoding="utf-8")
+    example = page.partition("### Without an editor")[2].partition("```python\n")[2].partition("```")[0]
     example = example.replace('"dial-agent", "acp"', "*COMMAND").replace(
         "import os\n", f"import os\nCOMMAND = {COMMAND}\n", 1
     )

@@ -28,7 +28,7 @@ from tests.support.mcp_processes import ServerProcess
 from tests.support.tool_calls import call_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "dapr.md").read_text(encoding="utf-8").partition("the model of a Dapr application")[2]
+PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").partition("the model of a Dapr application")[2]
 COMPONENT: Any = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])
 PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
 Process = tuple[ServerProcess, int]

@@ -72,7 +72,7 @@ async def test_an_approval_given_after_kill_9_runs_the_call_once(tmp_path: Path)
 
 
 async def test_the_documented_example_of_a_door_answers(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "doors.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     example = page.partition("```python\n")[2].partition("```")[0]
     program = f"{example}\n\n{CALLED}"
     async with openai_upstream(says("Hello.")) as upstream:
