@@ -21,6 +21,7 @@ from task.api.failures import FILE_TOO_LARGE, failures, refused
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, DeletedBody, ItemPage, Order, ResponseModel, page_of_items
 from task.api.service import ByteStream, CurrentService, router
+from task.conversation.inputs import SENT
 from task.core_client.files import file_id_of, file_url, in_reach
 from task.errors import NotFound, ToolError
 from task.llm.dial import core_headers
@@ -30,7 +31,6 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 USER_DATA: Purpose = "user_data"
 SECONDS = 60.0
 MAX_LISTED = 10_000
-_SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")  # before what was sent
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
 _NO_CORE = (
     "Files are stored in DIAL Core, and no Core answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
@@ -148,13 +148,13 @@ def _missing(file_id: str) -> str:
 def _body(item: dict[str, Any]) -> FileBody:
     url = str(item["url"])
     name = str(item.get("name") or unquote(url.rsplit("/", 1)[-1]))
-    sent = _SENT.match(name)
+    sent = SENT.match(name)
     return FileBody(
         id=file_id_of(url),
         object="file",
         bytes=int(item.get("contentLength") or 0),
         created_at=int(_created(item) / 1000),
-        filename=_SENT.sub("", name),
+        filename=SENT.sub("", name),
         # What its sender gave; a file without a sender was made by a tool.
         purpose="assistants_output" if sent is None else sent[1] or USER_DATA,
         status="processed",

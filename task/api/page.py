@@ -25,6 +25,7 @@ from task.api.markdown import BlockBody, blocks_of
 from task.api.schemas import RequestModel, Text
 from task.api.service import CurrentService, router
 from task.errors import InvalidRequest, NotFound
+from task.llm.demo import SAMPLES
 from task.llm.openai import Recording
 from task.runs.titles import OFF
 from task.shares import Shares
@@ -104,7 +105,8 @@ def page_files() -> Mapping[str, PageFile]:
     own = {name: PageFile(name, path) for path in paths if (name := path.relative_to(STATIC).as_posix())}
     plotly = find_spec("plotly")  # not imported, which would take long
     charts = Path(plotly.origin if plotly and plotly.origin else "").parent / "package_data" / CHARTS
-    return {**own, CHARTS: PageFile(CHARTS, charts)}
+    samples = {name: PageFile(name, sample.path) for sample in SAMPLES if (name := f"samples/{sample.name}")}
+    return {**own, **samples, CHARTS: PageFile(CHARTS, charts)}
 
 
 def add_page(app: FastAPI, paths: Sequence[str], *, listens: bool) -> None:

@@ -40,10 +40,10 @@ def presses(codes: Sequence[str]) -> dict[int, tuple[Choice, str]]:
 
 def decided(form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     """One answer for each call with these codes; None: the form's value has no button of their question."""
-    if (number := _number(form_value, BUTTON)) and (found := presses(codes).get(number)):
+    if (number := number_of(form_value, BUTTON)) and (found := presses(codes).get(number)):
         choice, about = found
         return tuple(Answer.of(choice) if about in (EVERY, code) else LEFT_OPEN for code in codes)
-    pressed = _number(form_value, DECISION)
+    pressed = number_of(form_value, DECISION)
     if pressed not in BUTTONS:
         return None
     answer, checked = Answer.of(BUTTONS[pressed]), form_value.get(CALLS)
@@ -54,12 +54,12 @@ def decided(form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
 
 def revoked_by(form_value: Any, count: int) -> str:
     """What the pressed button under a list of `count` grants revokes: a number, or `all`; empty: none was pressed."""
-    pressed = _number(form_value, BUTTON) or _number(form_value, REVOKE)
+    pressed = number_of(form_value, BUTTON) or number_of(form_value, REVOKE)
     return "all" if pressed == ALL else str(pressed) if 0 < pressed <= count else ""
 
 
-def _number(form_value: Any, name: str) -> int:
-    # 0 where there is none: no button has that.
+def number_of(form_value: Any, name: str) -> int:
+    """The number of the pressed button of that field; 0 where there is none: no button has that."""
     number = cast("Mapping[str, Any]", form_value).get(name) if isinstance(form_value, Mapping) else None
     whole = int(number) if isinstance(number, float) and number.is_integer() else number
     return whole if type(whole) is int else 0  # `true` is not 1

@@ -17,7 +17,7 @@ import typer
 
 from task.cli import Exit
 from task.cli.addresses import CoreClient, CoreError, core_address, key_for
-from task.cli.options import Config, JsonLines, read_settings
+from task.cli.options import Config, JsonLines, read_settings, write
 from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
 from task.conversation.messages import Attachment
@@ -26,6 +26,7 @@ from task.conversation.state import PENDING_KEY, waits
 from task.core_client.files import DialFiles
 from task.errors import AgentError, InvalidRequest
 from task.llm.chat_chunks import DONE
+from task.llm.demo import SAMPLES
 from task.runs.events import (
     Attached,
     RunAsks,
@@ -51,24 +52,29 @@ LOOK = {"assistant_prefix": "", "tool_prefix": "", "error_prefix": ""}
 
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="The question; `-` reads it from standard input.")],
+    question: Annotated[str, typer.Argument(help="The question; `-` reads it from standard input.")] = "",
     file: Annotated[
         list[Path] | None,
         typer.Option(
             *("--file", "-f"), exists=True, dir_okay=False, metavar="FILE", help="File to attach; may be repeated."
         ),
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Ask three questions about files that come with the product.")
+    ] = False,
     model: Annotated[str, typer.Option(help="Deployment to ask.")] = "general-purpose-agent",
     save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the answer's files there.")] = None,
     endpoint: Annotated[str | None, typer.Option(metavar="URL", help="DIAL Core to ask.")] = None,
     as_json: JsonLines = False,
     config: Config = None,
 ) -> None:
-    """Ask one question."""
+    """Ask one question, or with --demo three about sample files."""
     text = sys.stdin.read() if question == "-" else question
     settings = read_settings(config, dial_endpoint=endpoint or None)
-    if not text.strip():
-        raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
+    if demo and (text or file):
+        raise InvalidRequest("--demo has its own questions and files; leave yours out.")
+    if not (demo or text.strip()):
+        raise InvalidRequest("The question is empty; write it in quotes after `ask`, or try `ask --demo`.")
     if save is not None:
         try:
             save.mkdir(parents=True, exist_ok=True)
@@ -77,8 +83,13 @@ def ask(
     address = core_address(settings)
     client = CoreClient(address, key_for(settings, address))
     ui = JsonUserInterface() if as_json else UserInterfaceManager(LOOK, plain=True)
+    questions = [(sample.question, [sample.path]) for sample in SAMPLES] if demo else [(text, file or [])]
+    code = Exit.DONE
     try:
-        code = _ask(client, ui, text, file or (), model, save)
+        for number, (asked, paths) in enumerate(questions, 1):
+            if demo:
+                write(f"\n{number} of {len(questions)}: {asked} ({paths[0]})", err=True)
+            code = max(code, _ask(client, ui, asked, paths, model, save))
     except AgentError as error:
         message, code = _explained(error, address, model)
         ui.display_error_message("", message)

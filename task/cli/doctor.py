@@ -19,7 +19,7 @@ import typer
 from task.cli import Exit
 from task.cli.addresses import core_is_ours
 from task.cli.checks import CODE_TOOL, CORRECT, SEARCH_TOOLS, SERVERS, Check, Finding, Row, checked, effective, row
-from task.cli.options import AsJson, Config, print_json, read_settings
+from task.cli.options import AsJson, Config, print_json, read_settings, write
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.inner import DELEGATE
@@ -51,6 +51,7 @@ STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
 READ_DOCUMENT = "read_context_document"
+NEEDED = ("agent", "core", "model")  # without which no real answer comes, in the order of their rows
 app = typer.Typer(add_completion=False)
 ROWS: list[Row] = []  # in the order in which one would fix them
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
@@ -82,7 +83,19 @@ def doctor(
     else:
         rows = [(MARKS[one.state], one.name, one.found, one.fix) for one in checks]
         print_table(("", "Check", "Found", "Fix"), rows)
+        if not application:
+            write(f"\nNext: {next_step(checks)}")
     raise typer.Exit(Exit.FAILED if any(check.state == "bad" for check in checks) else Exit.DONE)
+
+
+def next_step(checks: Sequence[Check]) -> str:
+    """What to do first: fix what is wrong, in the order of the rows, then start, then connect a model, then ask."""
+    wrong = [check for check in checks if check.state == "bad"]
+    wrong = wrong or [check for check in checks if check.state == "note" and check.name in NEEDED]
+    if not wrong:
+        return "Ask something on the web page or with `dial-agent ask`; `dial-agent ask --demo` has three questions."
+    step, _, _ = (wrong[0].fix or wrong[0].found).partition(", or ")  # the row has the other ways
+    return f"{step.rstrip('.')} ({wrong[0].name})."
 
 
 async def results(settings: Settings, *names: str) -> list[Check]:

@@ -42,9 +42,7 @@ STOPPING_SECONDS = 3  # for answers in progress: a user waits at the terminal
 COMMAND = (sys.executable, "-P", "-m", "task")
 LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
-REPORT = Path("report.csv")
-MAKE_REPORT = r"printf 'Category,Sales\nA,1200\nA,1700\nB,1100\n' > report.csv"
-QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
+TRY = "ask --demo"  # three questions about sample files
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is, or how to fix it."
 CHECKED = {"dial": (core_check, model_check, dapr_check), "upstream": (model_check, dapr_check)}
@@ -251,9 +249,8 @@ def overview(
 
 
 def example(core_url: str, model: ChosenModel) -> str:
-    """Commands to try; they are printed below the table, which would wrap them so that they cannot be copied."""
+    """A command to try; it is printed below the table, which would wrap it so that it cannot be copied."""
     beside = str(Path(sys.executable).with_name("dial-agent"))
     command = "dial-agent" if shutil.which("dial-agent") else shlex.quote(beside)
     usual = model.rule == "dial" or core_url == "http://127.0.0.1:8080"
-    ask = f"{command} {QUESTION}" if usual else f"{command} {QUESTION} --endpoint {core_url}"
-    return ask if REPORT.exists() else f"{MAKE_REPORT}\n{ask}"
+    return f"{command} {TRY}" if usual else f"{command} {TRY} --endpoint {core_url}"

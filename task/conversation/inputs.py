@@ -130,8 +130,15 @@ def attachment_note(attachments: Sequence[Attachment]) -> str:
     return "\n".join(lines) if attachments else ""
 
 
+# What the HTTP door puts before the name of a file that was sent to it: a digest, and a purpose.
+SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\]+")
 _LONGEST = 120
+
+
+def shown_name(url: str) -> str:
+    """The name of the file at a URL, as its sender gave it."""
+    return SENT.sub("", unquote(PurePosixPath(url).name))
 
 
 def file_names(files: Iterable[tuple[str, str]]) -> list[str]:

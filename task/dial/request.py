@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from itertools import count
+from mimetypes import guess_type
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 from uuid import uuid4
 
@@ -22,12 +23,14 @@ from fastapi import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from task.approvals.forms import button, buttons
+from task.approvals.forms import button, buttons, number_of
 from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
 from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
 from task.conversation.sources import TAGS
+from task.core_client.files import DialFiles
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
+from task.llm.demo import SAMPLES
 from task.permissions.decisions import PermissionMode
 from task.runs.request import RunCaller
 from task.shared.redis_store import RedisStore
@@ -62,12 +65,9 @@ class AgentConfiguration(BaseModel):
 
 
 _NOTHING_CHOSEN = AgentConfiguration()
-_ATTACHED = "Summarize the attached file."  # before it is sent, the user attaches the file
-STARTERS = (
-    ("What can you do?", "Hi, what can you do?"),
-    ("Read a file", _ATTACHED),
-    ("Calculate", "What is 17.5 % of 4,380?"),
-)
+STARTER = "starter"
+_FIRST = ("What can you do?", "Hi, what can you do?")
+STARTERS = (_FIRST, *((sample.title, sample.question) for sample in SAMPLES))
 
 
 def configuration_schema(models: Sequence[str], personas: Sequence[str], profile: "Profile") -> dict[str, Any]:
@@ -78,10 +78,7 @@ def configuration_schema(models: Sequence[str], personas: Sequence[str], profile
         given = {"enum": list(values), "default": default}
         return {"type": "string", "description": description, **{name: part for name, part in given.items() if part}}
 
-    pressed = [
-        button(number, title, text, submit=text != _ATTACHED)
-        for number, (title, text) in enumerate(profile.starters or STARTERS, 1)
-    ]
+    pressed = [button(number, title, text) for number, (title, text) in enumerate(profile.starters or STARTERS, 1)]
     persona = profile.context.persona if profile.context else ""
     modes = [mode.value for mode in PermissionMode]
     who = one_of("Who answers.", personas, persona if persona in personas else "")
@@ -90,7 +87,7 @@ def configuration_schema(models: Sequence[str], personas: Sequence[str], profile
         "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
         "permission_mode": one_of(MODES, modes[modes.index(profile.mode) :], profile.mode.value),
         **({"persona": who} if personas else {}),
-        "starter": buttons(pressed),
+        STARTER: buttons(pressed),
     }
     return {"type": "object", "properties": properties}
 
@@ -198,6 +195,22 @@ class DialRequest:
                 given = {name: value for name, value in given.items() if not (name.isdigit() and value is None)}
         skills = _picked(last.model_extra or {}) if (last := request.messages[-1].custom_content) is not None else ()
         return cls(incoming, configuration, options, key, conversation_id, headers, owner, application, given, skills)
+
+    async def with_sample(self, files: DialFiles) -> Self:
+        """The request that begins a conversation, with the file that the pressed one of STARTERS is about, if any.
+
+        Raises:
+            ToolError: it cannot be stored for the caller.
+        """
+        *before, asked = self.incoming
+        number = self.configuration.starter or number_of(asked.form_value, STARTER)
+        sample = dict(enumerate(SAMPLES, len(STARTERS) - len(SAMPLES) + 1)).get(number)
+        if sample is None or any(item.role is Role.USER for item in before):
+            return self
+        kind, content = guess_type(sample.name)[0] or "", await asyncio.to_thread(sample.path.read_bytes)
+        url = await files.upload(sample.name, content, kind, self.api_key)
+        file = Attachment(kind, sample.name, url=url)
+        return replace(self, incoming=[*before, replace(asked, attachments=(*asked.attachments, file))])
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 
-from task.conversation.inputs import ATTACHED
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Message
 from task.errors import ProviderError
 from task.llm.base import (
-    DEMO_NAME,
     Delta,
     Finish,
     ModelOptions,
@@ -23,17 +19,6 @@ from task.llm.base import (
     ToolSchema,
     Usage,
     new_call_id,
-)
-
-_WORD = re.compile(r"\S+\s*|\s+")
-_FILE = re.compile(r"- (?P<title>.*) \((?P<type>[^()]*)\): (?P<url>\S+)\Z")
-_ENDING = re.compile(r"\.(csv|tsv|txt|md|json|html?|pdf|docx|xlsx|pptx)\Z", re.IGNORECASE)
-_READER = "file_content_extraction_tool"
-_RESULT_LIMIT = 2000  # characters of tool results that the demo shows
-_DEMO = "I am a scripted demo, not a real model"
-_CONNECT = (
-    "To connect a real model, set `OPENAI_API_KEY` (with `OPENAI_BASE_URL` for any OpenAI-compatible server) or "
-    "`DIAL_ENDPOINT`, and start again."
 )
 
 
@@ -150,45 +135,3 @@ class ScriptedModel:
                 case _:
                     yield event
         yield reply.finish
-
-
-def demo() -> ScriptedModel:
-    """The model that answers where no real one is connected."""
-    return ScriptedModel(name=DEMO_NAME, then=demo_reply, keep_requests=False)
-
-
-def demo_reply(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
-    """The demo's answer: the results of tools, or the call that reads each attached file, or what it is.
-
-    It reads nothing into a question: the last message's role, its files and the offered tools decide.
-    """
-    offered = [str(tool["function"]["name"]) for tool in tools]
-    last = messages[-1] if messages else Message(Role.USER)
-    if last.role is Role.TOOL:
-        results = list(takewhile(lambda message: message.role is Role.TOOL, reversed(messages)))
-        text = "\n\n".join(f"{message.name or 'tool'}:\n{message.text()}" for message in reversed(results))
-        if len(text) > _RESULT_LIMIT:
-            text = f"{text[:_RESULT_LIMIT]}\n[cut, {len(text)} characters in all]"
-        quoted = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
-        limit = "I show what a tool returned and cannot answer your question from it"
-        return _by_word(f"The tool gave back:\n\n{quoted}\n\n{_DEMO}: {limit}. {_CONNECT}\n")
-    if last.role is Role.USER and _READER in offered and (files := _readable(last)):
-        return Reply(tuple(ToolCallDelta(n, None, _READER, {"file_url": url}) for n, url in enumerate(files)))
-    tip = "Attach a text, CSV or JSON file and I will show what the matching tool returns"
-    listed = ", ".join(f"`{name}`" for name in offered) or "none"
-    return _by_word(f"{_DEMO}, so I cannot answer this. {tip}. Tools offered to me: {listed}.\n\n{_CONNECT}\n")
-
-
-def _by_word(text: str) -> Reply:
-    return says(*_WORD.findall(text), pause=0.003)
-
-
-def _readable(message: Message) -> list[str]:
-    # The addresses of the attached files that the tool can read.
-    _, found, block = message.text().rpartition(f"{ATTACHED}\n")
-    files = [match for line in block.splitlines() if found and (match := _FILE.match(line.strip()))]
-    return [
-        file["url"]
-        for file in files
-        if file["type"].startswith("text/") or any(_ENDING.search(file[part]) for part in ("title", "url"))
-    ]

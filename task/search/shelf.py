@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import TTLCache
 
+from task.conversation.inputs import SENT
 from task.core_client.files import FileInfo
 from task.core_client.models import Caller
 from task.documents.model import Extraction
@@ -230,5 +231,5 @@ class Shelf:
 
 def _opened(info: FileInfo, key: str, document: ChunkedDocument, index: DocumentIndex | None) -> Opened:
     # One content may have several names; the citation shows the caller's.
-    named = replace(document, name=info.name)
+    named = replace(document, name=SENT.sub("", info.name))
     return Opened(info.url, info.content_type, key, named, replace(index, document=named) if index else None)

@@ -5,11 +5,11 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
-from urllib.parse import unquote
 
+from task.conversation.inputs import shown_name
 from task.conversation.messages import CUT, Message, ToolCall
 from task.documents.model import Block, page_of, paginate
 from task.errors import ToolError
@@ -111,7 +111,7 @@ class _StoredTextTool(BaseTool):
         self._files = files
 
     def title(self, arguments: dict[str, Any]) -> str:
-        return f"{self.name}: {unquote(PurePosixPath(arguments['file_url']).name)[:60]}"
+        return f"{self.name}: {shown_name(arguments['file_url'])[:60]}"
 
     async def _lines(self, params: ToolCallParams) -> tuple[dict[str, Any], list[str]]:
         arguments = params.arguments or self.parse(params.tool_call)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from task.cli.checks import Check
-from task.cli.doctor import results
+from task.cli.checks import Check, State
+from task.cli.doctor import next_step, results
 from task.settings import load_settings
 from task.store.tables import HEAD
 from tests.support.core import RunningCore, local_core
@@ -145,6 +145,27 @@ async def test_a_wrong_setting_is_a_row_and_the_exit_code_1(tmp_path: Path) -> N
     assert [(row["name"], row["state"]) for row in json.loads(shown.out)] == [("settings", "bad")]
     table = await dial_agent(tmp_path, "doctor", AGENT_PORT="many")
     assert "✗" in table.out
+    assert table.out.splitlines()[-1] == "Next: Correct the setting that is named (settings)."
+
+
+def step(*notes: str, bad: str = "") -> str:
+    found: dict[str, State] = {"state secret": "note", **dict.fromkeys(notes, "note"), **({bad: "bad"} if bad else {})}
+    fixes = {"agent": "Start it.", "model": "Pull one, or set a key.", "redis": "", "tools": "Correct it, or unset it."}
+    return next_step([Check(name, state, f"{name} is wrong.", fixes.get(name, "")) for name, state in found.items()])
+
+
+@pytest.mark.parametrize(
+    ("notes", "bad", "first"),
+    [
+        ((), "", "Ask something on the web page"),
+        (("agent", "model"), "", "Start it (agent)."),
+        (("model",), "", "Pull one (model)."),
+        (("agent",), "tools", "Correct it (tools)."),
+        ((), "redis", "redis is wrong (redis)."),
+    ],
+)
+def test_the_last_line_is_the_one_next_step(notes: tuple[str, ...], bad: str, first: str) -> None:
+    assert step(*notes, bad=bad).startswith(first)
 
 
 @pytest.mark.fault("configuration: a setting without effect in a door")

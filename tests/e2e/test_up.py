@@ -55,7 +55,7 @@ async def test_a_second_product_on_the_same_port_is_refused(tmp_path: Path) -> N
 
 
 async def one_table_says_everything(product: RunningProduct) -> None:
-    await product.having("--file report.csv")
+    await product.having(" ask --demo")
     table = "\n".join(product.lines)
     for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
                  f"Web page  │ {product.ready['agent']}/ ", "calculator", "execute_code",
@@ -63,7 +63,7 @@ async def one_table_says_everything(product: RunningProduct) -> None:
                  "OPENAI_API_KEY", "Ctrl-C", "Search ", "Python ", "/mcp"):  # fmt: skip
         assert part in table
     command = shlex.split(product.lines[product.lines.index("Try:") + 1])
-    assert command[1:] == ["ask", QUESTION, "--file", "report.csv", "--endpoint", product.ready["core"]]
+    assert command[1:] == ["ask", "--demo", "--endpoint", product.ready["core"]]
     assert shutil.which(command[0])
     assert "gpt-4o" not in table
     assert "\x1b" not in table

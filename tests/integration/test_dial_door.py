@@ -15,6 +15,7 @@ import pytest
 from task.conversation.messages import SHOWN_AGAIN
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
 from task.llm.base import Finish, TextDelta, Usage
+from task.llm.demo import SAMPLES
 from task.llm.scripted import Reply, says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.http_api import http_api, key_of
@@ -352,6 +353,21 @@ async def test_a_starter_sends_its_own_text_in_either_chat(chat: str, tmp_path: 
     async with product(says("Hello."), tmp_path=tmp_path) as p:
         answer = await p.reader.start("What can you do?")
     assert (answer.content, p.upstream.requests[0].messages[-1]["content"]) == ("Hello.", "Hi, what can you do?")
+
+
+async def test_a_starter_brings_its_sample_file_once(chat: str, tmp_path: Path) -> None:
+    async with product(says("Standing desks."), says("They are."), tmp_path=tmp_path) as p:
+        answers = [await p.reader.start("Read a table"), await p.reader.ask("Sure?")]
+        first, second = p.upstream.requests
+        [(url, name)] = re.findall(r"- sample-sales.csv \(text/csv\): (files/(\S+))", first.messages[-1]["content"])
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{p.core.url}/v1/{url}", headers=p.core.headers()) as file,
+        ):
+            assert (file.status, await file.read()) == (200, SAMPLES[0].path.read_bytes())
+    assert [answer.content for answer in answers] == ["Standing desks.", "They are."]
+    assert first.messages[-1]["content"].startswith(SAMPLES[0].question)
+    assert name not in str(second.messages[-1]), "the file came with the first message"
 
 
 @pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from task.cli.addresses import free_port, usable_port
-from task.cli.ask import AnswerReader
+from task.cli.ask import AnswerReader, ask
 from task.cli.checks import PICTURES, Check
 from task.cli.model_choice import ChosenModel, Rule
 from task.cli.up import StartPlan, overview
 from task.cli.workers import Place
-from task.errors import SettingsError
+from task.errors import InvalidRequest, SettingsError
 from task.runs.events import Attached, RunError, RunEvent, RunFinished, RunText, StageClosed, StageOpened, StageText
 
 END = RunFinished("finished", "", None, None, "stop")
@@ -35,6 +35,15 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None) -> byt
 
 def stage(index: int, **fields: Any) -> bytes:
     return chunk({"custom_content": {"stages": [{"index": index, "status": None, **fields}]}})
+
+
+@pytest.mark.fault("ask: no question, or one of its own beside the demo's")
+@pytest.mark.parametrize(
+    ("text", "demo", "reason"), [(" ", False, "try `ask --demo`"), ("Hi", True, "leave yours out")]
+)
+def test_a_missing_or_a_second_question_is_refused_with_what_to_do(text: str, demo: bool, reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        ask(text, demo=demo, endpoint="http://127.0.0.1:9")
 
 
 async def events(*payloads: bytes) -> list[RunEvent]:

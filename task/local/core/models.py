@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from task.llm.base import DEMO_NAME, ChatModel
 from task.llm.chat_request import ProviderProfile
-from task.llm.scripted import demo
+from task.llm.demo import demo
 from task.local.core.config import CoreConfig, Features, Model
 
 DEMO_TITLE = "Scripted demo (not a real model)"

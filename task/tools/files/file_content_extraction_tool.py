@@ -1,10 +1,9 @@
 """The tool that reads the user's files for the model, page by page."""
 
 import asyncio
-from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import unquote
 
+from task.conversation.inputs import shown_name
 from task.conversation.messages import Message
 from task.core_client.files import DialFiles
 from task.documents.extract import SUPPORTED
@@ -41,7 +40,7 @@ class FileContentExtractionTool(BaseTool):
         self._readings = readings or Readings(DialFiles(endpoint))
 
     def title(self, arguments: dict[str, Any]) -> str:
-        file = unquote(PurePosixPath(arguments["file_url"]).name)[:60]
+        file = shown_name(arguments["file_url"])[:60]
         page = f", page {arguments['page']}" if arguments["page"] != 1 else ""
         return f"{self.name}: {file}{page}"
 

@@ -13,7 +13,8 @@ from aiohttp import ClientSession
 
 from task.llm.base import DEMO_NAME, ChatModel, Usage
 from task.llm.chat_request import LLAMA_CPP
-from task.llm.scripted import Reply, ScriptedModel, demo_reply, says, wants
+from task.llm.demo import demo_reply
+from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.local.core.models import ConnectedModel, ModelChoice, UpstreamModel, scripted_demo
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles

@@ -134,6 +134,12 @@ export async function upload(file, signal) {
   return json("POST", "v1/files", { body: form, signal });
 }
 
+/** A file that comes with the page. */
+export async function sample(name) {
+  const blob = await (await call("GET", `static/samples/${part(name)}`)).blob();
+  return new File([blob], name, { type: blob.type });
+}
+
 /** What is said in a recording. */
 export async function transcribed(recording) {
   const form = new FormData();

@@ -11,12 +11,12 @@ import { menuButton } from "./menu.js";
 import { Sidebar } from "./sidebar.js";
 import { showTraces, titleOf } from "./traces.js";
 
-const IDEAS = [
-  [t("Read a file"), t("Summarise the attached file in five sentences.")],
-  [t("Calculate"), t("What is 18.7 % of 4,350, and how does that change at 21 %?")],
-  [t("Draw a chart"), t("Draw a bar chart of the populations of the five largest cities of the world.")],
-  [t("Search the web"), t("What is new in the latest Python release? Name your sources.")],
+const SAMPLES = [ // as in task/llm/demo.py
+  [t("Read a table"), t("Which product has the highest revenue, and how did it develop?"), "sample-sales.csv"],
+  [t("Search a PDF"), t("What must I do if I lose my access card, and what does it cost?"), "sample-handbook.pdf"],
+  [t("Draw a chart"), t("Draw solar power and consumption over the year. When is there more than we use?"), "sample-energy.csv"],
 ];
+const WEB = [t("Search the web"), t("What is new in the latest Python release? Name your sources.")];
 
 const AGENT = "general-purpose-agent"; // another name of the first model in the list
 const DEMO = "scripted-demo";
@@ -57,14 +57,15 @@ const sidebar = new Sidebar({
   tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), memoryButton, themeButton],
 });
 const banner = h("div", { class: "banner", role: "note", hidden: true }, icon("warn"), h("p", {},
-  h("strong", {}, t("Demo: these answers are scripted, no model writes them.")), " ",
-  t("For a model, run “dial-agent model pull”, start Ollama, or set OPENAI_API_KEY or DIAL_ENDPOINT, and start again.")));
+  h("strong", {}, t("Demo: the tools really run, but the answers are scripted: no model writes them.")), " ",
+  t("For a model, run “dial-agent model pull”, start Ollama, or set OPENAI_API_KEY or DIAL_ENDPOINT, and start again.")),
+  h("div", { class: "row", role: "group", "aria-label": t("Samples") }, SAMPLES.map(([name, text, file]) => h("button", { type: "button", class: "quiet small", onclick: () => propose(text, file) }, name))));
 const title = h("h1", {}, t("New conversation"));
 const welcome = h("section", { class: "welcome" },
   h("h2", {}, t("What can I do for you?")),
   h("p", {}, t("Ask a question, attach a file, or begin with one of these.")),
-  h("div", { class: "ideas" }, IDEAS.map(([name, text]) => h("button", { type: "button", onclick: () => { composer.fill(text); composer.field.focus(); } },
-    h("strong", {}, name), h("span", {}, text)))));
+  h("div", { class: "ideas" }, [...SAMPLES, WEB].map(([name, text, file]) => h("button", { type: "button", onclick: () => propose(text, file) },
+    h("strong", {}, name), h("span", {}, text), file ? h("small", {}, icon("clip"), file) : ""))));
 const chat = h("div", { class: "chat" }, welcome, conversation.element, conversation.down,
   h("div", { class: "dock" }, closed, composer.element));
 const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
@@ -73,6 +74,17 @@ const actions = menuButton(t("Actions for this conversation"), () => actionsOf(s
 const tools = h("span", { class: "row" }, endButton, actions);
 const main = h("main", {}, h("header", { class: "bar" }, burger, title, tools), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
 document.getElementById("app").append(sidebar.element, sidebar.veil, main);
+
+/** Put a question into the message field, with its sample file; the user reads and sends it. */
+async function propose(text, file) {
+  try {
+    const files = file ? [await api.sample(file)] : [];
+    composer.fill(text);
+    composer.add(files);
+  } catch (error) {
+    composer.fail(error.message);
+  }
+}
 
 function send(message) {
   welcome.hidden = true;
@@ -211,9 +223,10 @@ async function loadChoices() {
   }
 }
 
-/** The script is not taken for a model. */
+/** The script is not taken for a model, and only its samples are offered. */
 function showBanner() {
   banner.hidden = composer.model.value !== DEMO;
+  welcome.querySelector(".ideas").lastChild.hidden = !banner.hidden;
 }
 
 /** The server at which the user has signed in sends him back here, in a tab of its own. */
