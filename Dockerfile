@@ -17,18 +17,17 @@ RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src
 # The dependencies are a layer of their own, so that a change of the code does not install them again.
-COPY pyproject.toml constraints.txt ./
+COPY locks/image.txt ./
 # The extras are in the image, so that every profile of docker-compose.yml works with it.
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; e = p['optional-dependencies']; print(*p['dependencies'], *e['dapr'], *e['otel'], sep='\n')" > requirements.txt \
- && pip install ${PIP_INDEX_ARGS} --constraint constraints.txt --requirement requirements.txt
-COPY README.md LICENSE setup.py docker-compose.yml .env.example ./
+RUN pip install ${PIP_INDEX_ARGS} --require-hashes --requirement image.txt
+COPY pyproject.toml README.md LICENSE setup.py docker-compose.yml .env.example ./
 COPY compose compose
 COPY core_config core_config
 COPY kubernetes kubernetes
 COPY observability observability
 COPY task task
 COPY mcp_servers mcp_servers
-RUN pip install ${PIP_INDEX_ARGS} --no-deps .
+RUN pip install --no-deps --no-build-isolation .
 
 FROM python:3.11-slim
 RUN apt-get update && apt-get install --yes --no-install-recommends tesseract-ocr tini && rm -rf /var/lib/apt/lists/* \

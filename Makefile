@@ -28,7 +28,7 @@ PAGES   := version_copies settings_table tools_page names_page scenarios_page fa
 RELEASER := .venv-release
 AUDITED := locks/tools.txt locks/release.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
 # A list of exact versions with hashes, and without addresses.
-LOCK    = $(RELEASER)/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --output-file locks
+LOCK    = $(RELEASER)/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --output-file
 MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on any version of Python; nothing when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
@@ -37,7 +37,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check house format docs docs-site bench scale conformance audit sbom lock release eval clean
+.PHONY: help run test floors test-system check house format docs docs-site bench scale conformance audit sbom lock release eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -46,8 +46,12 @@ help: ## list the targets
 run: $(READY) $(KERNELS_READY) ## start the whole product on this machine: local DIAL Core, agent, model
 	@$(BIN)/dial-agent up
 
-test: $(EVERYTHING) ## run the tests; COVERAGE=1 prints branch coverage
-	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal $(if $(filter 1,$(COVERAGE)),--cov --cov-branch --cov-report=term)
+test: $(EVERYTHING) ## run the tests; COVERAGE=1 also compares coverage with the floors of coverage.toml
+	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal \
+	  $(if $(filter 1,$(COVERAGE)),--cov --cov-report=term --cov-report=json:build/coverage.json && $(BIN)/python -m scripts.coverage_floors)
+
+floors: $(TOOLS) ## raise the floors of coverage.toml to what `make test COVERAGE=1` has reached
+	@$(BIN)/python -m scripts.coverage_floors --write
 
 test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the full counts
 	@$(BIN)/python -m scripts.system_packages
@@ -96,11 +100,13 @@ sbom: $(EVERYTHING) $(RELEASER)/.ready ## write bills of materials and the list 
 	@$(BIN)/python -m scripts.sbom $(RELEASER)/bin/cyclonedx-py
 
 lock: $(RELEASER)/.ready ## write locks/ from pyproject.toml and constraints.txt, after a change of either
-	@$(LOCK)/agent.txt -c constraints.txt pyproject.toml --extra dapr --extra otel --group build
-	@$(LOCK)/tools.txt -c constraints.txt pyproject.toml --extra dev --group build
-	@$(LOCK)/search.txt -c constraints.txt --group search
-	@$(LOCK)/interpreter.txt -c constraints.txt --group interpreter
-	@$(LOCK)/release.txt --group release
+	@$(LOCK) locks/agent.txt -c constraints.txt pyproject.toml --group build
+	@$(LOCK) locks/image.txt -c constraints.txt pyproject.toml --extra dapr --extra otel --group build
+	@$(LOCK) locks/tools.txt -c constraints.txt pyproject.toml --extra dev --group build
+	@$(LOCK) locks/search.txt -c constraints.txt --group search
+	@$(LOCK) locks/interpreter.txt -c constraints.txt --group interpreter
+	@$(LOCK) mcp_servers/python_interpreter/requirements.txt --no-deps locks/kernels.in
+	@$(LOCK) locks/release.txt --group release
 
 release: $(RELEASER)/.ready sbom ## build what a release consists of into dist/, check it in an empty environment, print what is left to do
 	@$(BIN)/python -m scripts.release $(RELEASER)/bin
@@ -109,15 +115,16 @@ clean: ## remove the virtual environments and every cache
 	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(RELEASER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts evaluation -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml locks/agent.txt
 	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
 	@echo "Installing the pinned dependencies into $(VENV) (once, and again when they change) …"
-	@$(PYTHON) -m task.cli.environments $(VENV) -c constraints.txt -e .
+	@$(PYTHON) -m task.cli.environments $(VENV) --require-hashes -r locks/agent.txt
+	@$(PYTHON) -m task.cli.environments $(VENV) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(TOOLS): $(READY)
+$(TOOLS): locks/tools.txt | $(READY)
 	@echo "Installing what tests and checks need into $(VENV) (once, and again when it changes) …"
-	@$(BIN)/python -m task.cli.environments $(VENV) -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m task.cli.environments $(VENV) --require-hashes -r $<
 	@touch $@
 
 $(EMBEDDING_READY): task/embedding/requirements.txt | $(TOOLS)

@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from scripts import release, version_copies
+from scripts import coverage_floors, release, version_copies
 from task.conversation.state import VERSION as STATE_VERSION
 from task.store.schema import HEAD
 from tests.support.compose import as_written
@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+KERNELS = ROOT / "mcp_servers" / "python_interpreter" / "requirements.txt"
+LOCKS = [KERNELS, *sorted((ROOT / "locks").glob("*.txt"))]
 PINNED = re.compile(r"^([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", re.MULTILINE)
 LOG = "\n## [Unreleased]\n{open}\n## [1.2.0]{date}\n\n- It works.\n\n## [1.1.0] - 2026-01-01\n\n- It worked.\n"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -117,8 +118,8 @@ def test_a_lock_has_exact_versions_with_hashes_and_no_address(path: Path) -> Non
 
 def test_the_locks_have_what_the_project_requires_in_the_versions_of_constraints() -> None:
     constraints = pinned(ROOT / "constraints.txt")
-    groups = {"agent": ("dapr", "otel"), "tools": ("dev",)}
-    for name in ("agent", "tools", "search", "interpreter"):
+    groups = {"agent": (), "image": ("dapr", "otel"), "tools": ("dev",)}
+    for name in ("agent", "image", "tools", "search", "interpreter"):
         locked = pinned(ROOT / "locks" / f"{name}.txt")
         extras = (PROJECT["optional-dependencies"][extra] for extra in groups.get(name, ()))
         required = [*PROJECT["dependencies"], *chain(*extras)] if name in groups else []
@@ -126,6 +127,7 @@ def test_the_locks_have_what_the_project_requires_in_the_versions_of_constraints
             version = locked.get(canonicalize_name(requirement.name), "0")
             assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
         assert locked.items() <= constraints.items(), "pin what is missing in constraints.txt, and run `make lock`"
+    assert pinned(KERNELS) == pinned(ROOT / "locks" / "kernels.in"), "run `make lock`"
 
 
 def test_the_version_has_one_place_from_which_its_copies_are_written(tmp_path: Path) -> None:
@@ -168,4 +170,30 @@ def test_a_release_names_every_image_with_labels_that_a_shell_takes() -> None:
     assert all((ROOT / file).is_file() for file in release.IMAGES.values())
     assert not [
         line for line in release.labels("1.2.0", "a" * 40, "2026-02-03T04:05:06+00:00") if re.search(r"\s", line)
+    ]
+
+
+def report(**lines: tuple[int, int]) -> dict[str, Any]:
+    """A report of `coverage json`, with covered lines and all, half as many branches, per file of a room."""
+    return {
+        "files": {
+            f"task/{room}/file.py": {
+                "summary": {
+                    "covered_lines": covered, "num_statements": everything,
+                    "covered_branches": covered // 2, "num_branches": everything // 2,
+                }
+            }
+            for room, (covered, everything) in lines.items()
+        }
+    }  # fmt: skip
+
+
+def test_the_floors_of_coverage_only_rise() -> None:
+    figures = coverage_floors.reached(report(runs=(80, 100), store=(90, 100), empty=(0, 0)))
+    assert figures == {"task/runs": 80, "task/store": 90}
+    floors = {"task/runs": 85, "task/store": 70, "task/gone": 99}
+    assert [text.partition(":")[0] for text in coverage_floors.problems(figures, floors)] == ["task/runs"]
+    assert coverage_floors.raised(figures, floors) == {"task/runs": 85, "task/store": 89}
+    assert list(coverage_floors.problems(figures, {"task/runs": 1})) == [
+        "task/store: 90.0 %, and coverage.toml gives no floor; run `make floors`"
     ]

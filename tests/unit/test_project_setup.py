@@ -25,10 +25,14 @@ echo "$*" >> asked.txt
 def project(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "constraints.txt").touch()
-    for folder in ("task/embedding", "mcp_servers/python_interpreter"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "requirements.txt").touch()
+    for name in (
+        "locks/agent",
+        "locks/tools",
+        "task/embedding/requirements",
+        "mcp_servers/python_interpreter/requirements",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.txt").touch()
     return tmp_path
 
 
@@ -49,7 +53,7 @@ def make(project: Path, target: str, python: Path | str, *variables: str) -> sub
 
 def test_without_make_the_same_is_installed(project: Path) -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    made = re.findall(r"environments \.venv (-c .*)", make(project, "run", sys.executable, "-n").stdout)
+    made = re.findall(r"environments \.venv (.*)", make(project, "run", sys.executable, "-n").stdout)
     assert made == re.findall(r"\.venv/bin/pip install (.*)", page)
 
 
@@ -72,15 +76,18 @@ def test_a_missing_interpreter_gets_the_same_sentence(project: Path) -> None:
 
 def test_the_environment_is_made_once_and_again_only_when_the_requirements_change(project: Path) -> None:
     python = interpreter(project, "ok")
-    installation = "-m task.cli.environments .venv -c constraints.txt -e ."
+    installation = [
+        f"-m task.cli.environments .venv {what}"
+        for what in ("--require-hashes -r locks/agent.txt", "--no-deps --no-build-isolation -e .")
+    ]
     assert make(project, "docs", python).returncode == 0
     assert make(project, "docs", python).returncode == 0
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
     made = [line for line in asked if line.startswith("-m task.cli.environments")]
-    assert made == [installation, f"{installation}[dev]"]
+    assert made == [*installation, installation[0].replace("agent", "tools")]
 
     ready = (project / ".venv" / ".ready").stat().st_mtime
-    os.utime(project / "constraints.txt", (ready + 1, ready + 1))
+    os.utime(project / "locks" / "agent.txt", (ready + 1, ready + 1))
     assert make(project, "docs", python).returncode == 0
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
-    assert asked.count(installation) == 2
+    assert [asked.count(command) for command in installation] == [2, 2]
