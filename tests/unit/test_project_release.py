@@ -65,6 +65,8 @@ def test_a_change_is_checked_on_every_python_that_the_product_supports() -> None
     checked = read(ROOT / ".github/workflows/check.yml")["jobs"]["check"]["strategy"]["matrix"]["python"]
     [matrix] = read(ROOT / ".gitlab-ci.yml")[".each-python"]["parallel"]["matrix"]
     assert checked == matrix["RUNTIME"] == PYTHONS
+    named = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if text.startswith("Programming Language")]
+    assert named == PYTHONS
     assert PROJECT["requires-python"] == f">={PYTHONS[0]},<3.{int(PYTHONS[-1][2:]) + 1}"
 
 
