@@ -217,7 +217,8 @@ def main(folder: str, *arguments: str) -> None:
         else:
             if not (place / "bin" / "python").exists():
                 _create(place, variables)
-            install(place, arguments, variables, lambda _: None)
+            # Python compiles what is imported; all of it would take longer than the rest and a third more of the disk.
+            install(place, ["--no-compile", *arguments], variables, lambda _: None)
     except InstallationFailed as error:
         sys.exit(str(error))
 

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
+from typer.testing import CliRunner
 
 from task.cli import MEANINGS, Exit
 from task.cli.addresses import key_for
+from task.cli.app import app
 from task.cli.core_config import (
     NEWEST,
     OLDEST,
@@ -292,6 +294,37 @@ def test_a_faulty_configuration_is_one_line_with_the_file_the_place_and_the_fix(
     assert line.startswith(str(path))
     assert ("\n" in line, "Correct it" in line or "Choose among" in line) == (False, True)
     assert not any(key in line for key in KEYS.values())
+
+
+COMPLETED = {"mod": "model", "model pu": "pull", "up --core": "--core-port", "runs s": "show", "nothing": ""}
+
+
+@pytest.mark.parametrize(("typed", "completed"), COMPLETED.items())
+def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
+    words = {"_TYPER_COMPLETE_ARGS": f"dial-agent {typed}", "COMP_WORDS": f"dial-agent {typed}"}
+    words |= {"COMP_CWORD": str(len(typed.split())), "_DIAL_AGENT_COMPLETE": "complete_bash"}
+    assert CliRunner().invoke(app, prog_name="dial-agent", env=words).stdout.strip() == completed
+
+
+def test_init_writes_what_its_options_name_and_keeps_what_is_there(tmp_path: Path) -> None:
+    kept = tmp_path / "core_config" / "config.json"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    shown = CliRunner().invoke(app, ["init", str(tmp_path), "--core"]).stdout
+    assert (f"kept     {kept}" in shown, kept.read_text()) == (True, "mine")
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["config.json", "schema.json", "settings.json"]
+    CliRunner().invoke(app, ["init", str(tmp_path)])
+    for name in ("docker-compose.yml", ".env.example", "kubernetes/values.yaml", "compose/balancer.conf"):
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+@pytest.mark.fault("installation: a folder for configuration files that cannot be written")
+def test_a_folder_that_init_cannot_write_is_named() -> None:
+    failure = CliRunner().invoke(app, ["init", "/proc/nowhere", "--core"]).exception
+    assert isinstance(failure, SettingsError)
+    assert str(failure) == (
+        "/proc/nowhere/core_config/config.json cannot be written: No such file or directory. Choose another folder."
+    )
 
 
 def test_a_secret_of_the_installation_is_random_private_and_stays(tmp_path: Path) -> None:
