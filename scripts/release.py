@@ -3,16 +3,12 @@
 `make release` calls it with the folder of the programs that build, after `make sbom`.
 """
 
-import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,7 +22,6 @@ IMAGES = {
     f"{NAME}-search": "mcp_servers/duckduckgo/Dockerfile",
     f"{NAME}-python": "mcp_servers/python_interpreter/Dockerfile",
 }
-START_SECONDS = 600.0  # of the first `up`, which installs the kernels' environment
 LABELS = "org.opencontainers.image"
 NEXT = """
 {files}
@@ -103,47 +98,14 @@ def build(programs: Path, wanted: str) -> None:
     (DIST / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
 
 
-def check(wanted: str) -> None:
-    """Install the sdist, then the wheel, into an empty environment as a user does, and let the product answer.
+def check() -> None:
+    """Install the wheel in an empty environment, and start and ask the product there, by the test that does so.
 
     Raises:
-        subprocess.CalledProcessError, NotReleasable: it does not work.
+        subprocess.CalledProcessError: it does not work.
     """
-    with tempfile.TemporaryDirectory(prefix="release-") as folder:
-        home, programs = Path(folder) / "home", Path(folder) / "venv" / "bin"
-        home.mkdir()
-        subprocess.run([sys.executable, "-m", "venv", programs.parent], check=True)
-        kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "LANG"))}
-        environ = {**kept, "HOME": str(home), "PATH": f"{programs}:{os.environ['PATH']}"}
-        for options in (DIST.glob("*.tar.gz"), ("--force-reinstall", "--no-deps", *DIST.glob("*.whl"))):
-            for command in (["pip", "install", "--quiet", *options], ["pip", "check"]):
-                subprocess.run([programs / command[0], *command[1:]], cwd=home, env=environ, check=True)
-            found = subprocess.check_output([programs / "dial-agent", "--version"], cwd=home, env=environ, text=True)
-            if found != f"dial-agent {wanted}\n":
-                raise NotReleasable(f"The installed program says {found.strip()!r}.")
-        _ask_the_product(programs / "dial-agent", home, environ)
-
-
-def _ask_the_product(agent: Path, home: Path, environ: Mapping[str, str]) -> None:
-    ready, log = home / "ready.json", home.parent / "up.log"
-    up = [agent, "up", "--port", "0", "--core-port", "0", "--ready-file", ready]
-    with (
-        log.open("w") as out,
-        subprocess.Popen(up, cwd=home, env=environ, stdin=subprocess.DEVNULL, stdout=out) as product,
-    ):
-        try:
-            end = time.monotonic() + START_SECONDS
-            while not ready.is_file() and product.poll() is None and time.monotonic() < end:
-                time.sleep(0.2)
-            if not ready.is_file():
-                raise NotReleasable(f"The installed product did not start:\n{log.read_text(encoding='utf-8')}")
-            core = json.loads(ready.read_text(encoding="utf-8"))["core"]
-            question = [agent, "ask", "What is 25*47?"]
-            subprocess.run(question, cwd=home, env={**environ, "DIAL_ENDPOINT": core}, check=True, capture_output=True)
-        finally:
-            product.send_signal(signal.SIGINT)
-    if product.returncode:
-        raise NotReleasable(f"The installed product ended with exit code {product.returncode}.")
+    test = [sys.executable, "-m", "pytest", "-q", "-m", "system", "tests/e2e/test_installation.py"]
+    subprocess.run(test, cwd=ROOT, check=True, env={**os.environ, "DIST": str(DIST)})
 
 
 def _git(*arguments: str) -> str:
@@ -156,7 +118,7 @@ def main(arguments: list[str]) -> int:
     wanted = version()
     try:
         build(programs, wanted)
-        check(wanted)
+        check()
     except (NotReleasable, subprocess.CalledProcessError) as error:
         print(f"make release: {error}", file=sys.stderr)
         return 1

@@ -54,8 +54,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     python = folder / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder / "dist", folder / "clone"], check=True)
-    [wheel] = (folder / "dist").iterdir()
+    dist = Path(os.environ.get("DIST", folder / "dist"))  # `make release` has built it
+    if "DIST" not in os.environ:
+        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", dist, folder / "clone"], check=True)
+    [wheel] = dist.glob("*.whl")
     started = perf_counter()
     subprocess.run([*pip, "install", "--constraint", ROOT / "constraints.txt", wheel], check=True)
     return Installed(python.parent, perf_counter() - started)
