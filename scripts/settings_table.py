@@ -26,7 +26,7 @@ The sources of a setting, first match wins:
 | `run`, `chat`, `tasks`, `ask`, `doctor`, `tools`, `traces` | the clone of the program; `~/.config/dial-agent` |
 | `up`, `serve` and all others | the working directory, `~/.config/dial-agent` |
 
-The commands of the first row are used in folders that other people have written. Of the working directory's two files,
+The commands of the first row are used in folders that may come from others. Of the working directory's two files,
 unless it is one of the folders named, these commands take `DEPLOYMENT_NAME`, `PLANNER_MODEL`, `CODER_MODEL`,
 `MAX_STEPS`, `REQUEST_TIMEOUT_S` and `DRY_RUN`, where nothing else sets them, and name what they leave out. A relative
 path in your own files is refused while you stand in another folder. Start the other commands in a folder of your own.

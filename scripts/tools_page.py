@@ -37,8 +37,8 @@ OPENING = """\
 
 <!-- Written by `make docs` from the tools; change their descriptions in task/tools and mcp_servers. -->
 
-What the model gets to read about each tool, and what a call may do, which decides whether
-[somebody is asked first](permissions.md). `dial-agent tools` lists the tools of your installation. What the tools do
+What the model reads about each tool, and what a call may do, which decides whether
+[a user is asked first](permissions.md). `dial-agent tools` lists the tools of your installation. What the tools do
 with a call, their limits and their settings are in [Tools](tools.md).
 
 """
