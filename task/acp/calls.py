@@ -104,7 +104,7 @@ class Calls(LoopObserver):
 
     def _start(self, call: ToolCall) -> None:
         given, tool, places = call.arguments(), self._tools.get(call.name), list[schema.ToolCallLocation]()
-        line = given["first_line"] if isinstance(given.get("first_line"), int) else None
+        line = line if isinstance(line := given.get("first_line"), int) else None
         with suppress(ValueError, KeyError):  # no file can have this path, or none is named
             access = tool.workspace_access(given) if tool is not None else None
             root = self._workspace.shown if self._workspace is not None else Path("/")

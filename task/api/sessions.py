@@ -283,9 +283,10 @@ def disposition(title: str, ending: str) -> dict[str, str]:
 
 def as_json(session: Session) -> dict[str, Any]:
     """The session with its messages; attachments without what they contain."""
-    messages = [replace(message, memo="", interim=False).as_stored() for message in session.messages]
-    for attachment in (each for message in messages for each in message.get("attachments", ())):
-        attachment.pop("data", None)
+    messages: list[dict[str, object]] = []
+    for message in session.messages:
+        files = tuple(replace(file, data=None) for file in message.attachments)
+        messages.append(replace(message, memo="", interim=False, attachments=files).as_stored())
     return {
         "session_id": session.session_id,
         "title": session.title,

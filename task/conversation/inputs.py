@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
@@ -35,8 +35,8 @@ class Incoming(Message):
     An assistant's message is `unsourced` where it came without our state and needs no change for the model.
     """
 
-    state: Mapping[str, Any] | None = None
-    form_value: Any = None
+    state: Mapping[str, object] | None = None
+    form_value: object = None
 
 
 MOST_MESSAGES = 5_000  # to read and check more of them would hold the event loop
@@ -52,7 +52,7 @@ def conversation(
     incoming: Sequence[Incoming],
     turns: Mapping[int, TurnState],
     decision_of: Callable[[Incoming, Sequence[str]], Sequence[Answer] | None],
-    no_tools: Callable[[str], Mapping[str, Any]],
+    no_tools: Callable[[str], Mapping[str, object]],
     *,
     resuming: bool = False,
 ) -> list[Message]:
@@ -249,7 +249,7 @@ class Answer:
 
     allowed: bool
     reason: str = ""
-    arguments: Mapping[str, Any] | None = None
+    arguments: Mapping[str, object] | None = None
     grant: str | None = None
     always: bool = False
     by_user: bool = True

@@ -35,7 +35,7 @@ class HistoryConfig(BaseModel):
     prioritize_system_messages: bool = True
     max_tokens: int | None = Field(default=None, ge=1)
     summary_tokens: int = Field(default=800, ge=50)
-    default_initial_messages: tuple[dict[str, Any], ...] = ()
+    default_initial_messages: tuple[dict[str, object], ...] = ()
 
 
 class MessageManager:
@@ -50,7 +50,7 @@ class MessageManager:
 
     def __init__(
         self,
-        config: dict[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         *,
         clock: Callable[[], float] = time.time,
         summarise: Summariser | None = None,
@@ -72,7 +72,7 @@ class MessageManager:
     def add_assistant_message(self, content: str, tool_calls: Sequence[ToolCall] = ()) -> None:
         self.extend([assistant(content or None if tool_calls else content, tool_calls)])
 
-    def add_tool_result_message(self, tool_name: str, content: Any, tool_call_id: str) -> None:
+    def add_tool_result_message(self, tool_name: str, content: object, tool_call_id: str) -> None:
         """Add a tool's result; what is not text is kept as JSON, and an empty id is replaced by a unique one."""
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
         own_id = tool_call_id or f"call_{len(self._entries)}"
@@ -148,7 +148,7 @@ class MessageManager:
             "prioritize_system_messages": self.config.prioritize_system_messages,
         }
 
-    def deserialize(self, data: dict[str, Any]) -> None:
+    def deserialize(self, data: Mapping[str, Any]) -> None:
         """Replace the history and its limits; a limit that the data does not name is kept.
 
         Raises:
@@ -168,7 +168,7 @@ class MessageManager:
         return Budget(self.config.max_length, self.config.max_tokens)
 
 
-def _checked(config: Mapping[str, Any]) -> HistoryConfig:
+def _checked(config: Mapping[str, object]) -> HistoryConfig:
     try:
         return HistoryConfig.model_validate(config)
     except ValidationError as error:
@@ -181,8 +181,8 @@ def _role(message: Message) -> str:
     return TOOL_RESULT if message.role is Role.TOOL else message.role.value
 
 
-def _documented(message: Message, added: float) -> dict[str, Any]:
-    shown: dict[str, Any] = {"role": _role(message), "content": message.content or "", "timestamp": added}
+def _documented(message: Message, added: float) -> dict[str, object]:
+    shown: dict[str, object] = {"role": _role(message), "content": message.content or "", "timestamp": added}
     if message.role is Role.TOOL:
         shown |= {"tool_name": message.name, "tool_call_id": message.tool_call_id}
     if message.tool_calls:

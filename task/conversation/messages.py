@@ -4,10 +4,14 @@ import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal, Self, TypeVar, cast, dataclass_transform
+from typing import Any, Literal, Self, TypedDict, TypeVar, dataclass_transform
 
+from pydantic import JsonValue
+
+Parts = list[dict[str, Any]]  # of a content in OpenAI's format: their kinds are the provider's
 T = TypeVar("T")
 
 
@@ -33,6 +37,14 @@ INSTRUCTIONS = (Role.SYSTEM, Role.DEVELOPER)
 ANSWERING = (Role.ASSISTANT, Role.TOOL)
 
 
+class SentCall(TypedDict):
+    """A call in OpenAI's format."""
+
+    id: str
+    type: Literal["function"]
+    function: dict[str, str]
+
+
 @frozen_data
 class FunctionCall:
     """The function part of a call; `arguments` is always valid JSON text of an object."""
@@ -54,7 +66,7 @@ class ToolCall:
     def name(self) -> str:
         return self.function.name
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> SentCall:
         function = {"name": self.function.name, "arguments": self.function.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -68,16 +80,15 @@ class ToolCall:
         changed = {name: value if (new := change(text)) == text else new for name, (text, value) in texts.items()}
         return replace(self, function=FunctionCall(self.name, json.dumps(changed, ensure_ascii=False)))
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, JsonValue]:
         """The arguments by name; text that is not an object is the only one."""
-        try:
+        found: JsonValue = None
+        with suppress(ValueError, RecursionError):  # in a history that a caller sends
             found = json.loads(self.function.arguments)
-        except (ValueError, RecursionError):  # in a history that a caller sends
-            found = None
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": self.function.arguments}
+        return found if isinstance(found, dict) else {"arguments": self.function.arguments}
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -148,7 +159,7 @@ class Message:
     """
 
     role: Role
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Parts | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
@@ -172,10 +183,10 @@ class Message:
             return self.content
         return "\n".join(str(part.get("text", "")) for part in self.content or () if part.get("type") == "text")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The message in OpenAI's format, without nulls and without DIAL's additions."""
         calls, content = self.tool_calls, self.content
-        wire: dict[str, Any] = {"role": str(self.role)}  # `.value` costs two calls per message and request
+        wire: dict[str, object] = {"role": str(self.role)}  # `.value` costs two calls per message and request
         if content is not None or not calls:
             wire["content"] = content if content is not None else ""
         if calls:
@@ -186,7 +197,7 @@ class Message:
             wire["name"] = self.name
         return wire
 
-    def as_stored(self) -> dict[str, Any]:
+    def as_stored(self) -> dict[str, object]:
         """The message in OpenAI's format with our own fields added; `message_from` reads it."""
         data = self.as_dict()
         if self.attachments:
@@ -201,7 +212,7 @@ def system(text: str) -> Message:
     return Message(Role.SYSTEM, text)
 
 
-def user(content: str | list[dict[str, Any]]) -> Message:
+def user(content: str | Parts) -> Message:
     return Message(Role.USER, content)
 
 
@@ -225,7 +236,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
     """
     role = Role.TOOL if data["role"] == TOOL_RESULT else Role(data["role"])
     content = data.get("content")
-    if content is not None and not isinstance(content, str | list):
+    if content is not None and type(content) not in (str, list):
         raise TypeError("the content of a message is text or a list of parts")
     if role is Role.TOOL and not (isinstance(data["tool_call_id"], str) and data["tool_call_id"]):
         raise TypeError("a tool's result names its call")
@@ -295,7 +306,7 @@ def _paired(
     waiting: defaultdict[str | None, deque[Message]] = defaultdict(deque)
     for result in results:
         waiting[result.tool_call_id].append(result)
-    calls, results = dict[str, ToolCall](), []
+    calls, results = dict[str, ToolCall](), list[Message]()
     for call in message.tool_calls:
         unique, number = call.id, 2
         while unique in calls:

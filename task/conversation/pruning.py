@@ -123,10 +123,8 @@ def cut(
     for group in wanted:
         for places in group:
             new = set(places) - stays
-            longer, larger = (
-                length + sum(len(units[place]) for place in new),
-                size + sum(tokens[place] for place in new),
-            )
+            longer = length + sum(len(units[place]) for place in new)
+            larger = size + sum(tokens[place] for place in new)
             if not budget.allows(longer, larger):
                 break
             stays |= new

@@ -52,7 +52,7 @@ class TurnState:
     turn: str = ""
     expires: int = 0
     resumes: str = ""
-    grants: tuple[Mapping[str, Any], ...] = ()
+    grants: tuple[Mapping[str, object], ...] = ()
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -71,14 +71,14 @@ class StateSeal:
         short secrets are not guessed from it."""
         return hashlib.scrypt(self.secret, salt=FINGERPRINT, n=2**12, r=8, p=1, dklen=16).hex()
 
-    def pack(self, turn: TurnState, principal: str) -> dict[str, Any]:
+    def pack(self, turn: TurnState, principal: str) -> dict[str, object]:
         """The state as JSON data, at most 200 KiB: the longest results and arguments are shortened until it fits, and
         where that is not enough, the oldest calls are left out.
         """
         stored = list(map(_stored, turn.history))
         if len(json.dumps(stored, ensure_ascii=True)) > MAX_BYTES:
             stored = list(map(_stored, _shortened(turn.history)))
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "version": VERSION,
             TOOL_CALL_HISTORY_KEY: stored,
             PENDING_KEY: [asdict(item) for item in turn.pending],
@@ -91,14 +91,14 @@ class StateSeal:
         }
         return {**body, "signature": self.signature(body, principal)}
 
-    def no_tools(self, text: str) -> dict[str, Any]:
+    def no_tools(self, text: str) -> dict[str, object]:
         """The state of an answer without tool calls; no other text, such as another model's, can carry it.
 
         The user's bucket would have to be asked for in each turn: it is bound to the text alone.
         """
         return {TOOL_CALL_HISTORY_KEY: [], "signature": self.signature({"text": "".join(text.split())}, "")}
 
-    def unpack(self, state: Mapping[str, Any], principal: str) -> TurnState:
+    def unpack(self, state: Mapping[str, object], principal: str) -> TurnState:
         """The turn in a state.
 
         Raises:
@@ -126,7 +126,7 @@ class StateSeal:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateRejected("malformed") from error
 
-    def signature(self, body: Mapping[str, Any], principal: str) -> str:
+    def signature(self, body: Mapping[str, object], principal: str) -> str:
         """The proof that we wrote this body, for this principal."""
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hmac.new(self.secret, f"{principal}\n{text}".encode(), hashlib.sha256).hexdigest()
@@ -137,13 +137,13 @@ def turn_history(added: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(message for message in added if message.tool_calls or message.role is Role.TOOL)
 
 
-def waits(state: Mapping[str, Any] | None) -> int:
+def waits(state: Mapping[str, object] | None) -> int:
     """How many waiting calls an unverified state claims; never base a permission on it."""
-    pending: Any = state.get(PENDING_KEY) if state is not None else None
-    return len(cast("list[Any]", pending)) if isinstance(pending, list) else 0
+    pending = state.get(PENDING_KEY) if state is not None else None
+    return len(cast("list[object]", pending)) if isinstance(pending, list) else 0
 
 
-def _stored(message: Message) -> dict[str, Any]:
+def _stored(message: Message) -> dict[str, object]:
     if not message.attachments and not message.failed:
         return message.as_stored()
     kept = tuple(item for item in message.attachments if number_of(item) is not None or item.is_stored_picture)

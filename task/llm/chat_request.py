@@ -196,7 +196,7 @@ def _wire_message(message: Message, profile: ProviderProfile) -> dict[str, Any]:
         if profile.replays_reasoning == "always" or (profile.replays_reasoning == "present" and reasoning):
             wire["reasoning_content"] = reasoning or ""
         if profile.call_extra:
-            wire["tool_calls"] = [{**call, **profile.call_extra} for call in wire["tool_calls"]]
+            wire["tool_calls"] = [{**call.as_dict(), **profile.call_extra} for call in message.tool_calls]
     elif message.role is _SYSTEM:
         wire["role"] = profile.system_role.value
     elif message.attachments and message.role is Role.USER:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any, cast
+
+from pydantic import JsonValue
 
 CHART = "application/vnd.plotly.v1+json"
 _PICTURE = re.compile(r"data:image/[a-z+.-]+[;,][^\s\"'()<>\\]*+", re.IGNORECASE)
@@ -29,38 +30,37 @@ def without_remote_sources(chart: bytes) -> bytes:
         ValueError: it is not a chart.
     """
     try:
-        figure = json.loads(chart, parse_constant=lambda _: None)
-        if not isinstance(figure, dict):
+        kept = _without_sources(json.loads(chart, parse_constant=lambda _: None), "")
+        if not isinstance(kept, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004
-        kept = cast("dict[str, Any]", _without_sources(figure, ""))
         # A map that the layout does not describe would have tiles.
         traces, layout = kept.get("data"), kept.setdefault("layout", {})
-        for trace in cast("list[Any]", traces) if isinstance(traces, list) else ():
+        for trace in traces if isinstance(traces, list) else ():
             on_map = _ON_MAPS.fullmatch(str(trace.get("type"))) if isinstance(trace, dict) else None
-            if on_map and isinstance(layout, dict):
-                subplot = str(trace.get("subplot", on_map[1]))
-                cast("dict[str, Any]", layout).setdefault(subplot, {"style": _WITHOUT_TILES})
+            if on_map and isinstance(trace, dict) and isinstance(layout, dict):
+                layout.setdefault(str(trace.get("subplot", on_map[1])), {"style": _WITHOUT_TILES})
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _without_sources(value: Any, key: str) -> Any:
+def _without_sources(value: JsonValue, key: str) -> JsonValue:
     if isinstance(value, str):
         return value if key == "bdata" else _inert(value)  # numbers as base64
     if isinstance(value, list):
-        items = [_without_sources(item, key) for item in cast("list[Any]", value)]
-        return [item for item in items if "source" in item] if key == "images" else items
+        items = [_without_sources(item, key) for item in value]
+        return [item for item in items if isinstance(item, dict) and "source" in item] if key == "images" else items
     if not isinstance(value, dict):
         return value
-    members: dict[str, Any] = {}
-    for name, item in cast("dict[str, Any]", value).items():
+    members: dict[str, JsonValue] = {}
+    for name, item in value.items():
         remote = name in ("source", "geojson") and isinstance(item, str) and _PICTURE.fullmatch(item) is None
         if name == "config" or remote:
             continue
-        on_map = key == "layout" and _MAP.fullmatch(name) and isinstance(item, dict)
         kept = _without_sources(item, name)
-        members[_inert(name)] = {**kept, "style": _WITHOUT_TILES, "layers": []} if on_map else kept
+        if key == "layout" and _MAP.fullmatch(name) and isinstance(kept, dict):
+            kept |= {"style": _WITHOUT_TILES, "layers": []}
+        members[_inert(name)] = kept
     return members
 
 

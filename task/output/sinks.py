@@ -52,7 +52,7 @@ class ChoiceSink(_Sink, Protocol):
     """The answer itself: text, attachments, stages and the hidden state, which is set at most once."""
 
     def append_reasoning_content(self, content: str) -> None: ...
-    def set_state(self, state: dict[str, Any]) -> None: ...
+    def set_state(self, state: dict[str, object]) -> None: ...
 
 
 _S = TypeVar("_S", bound=_Sink)
@@ -68,9 +68,9 @@ class NullChoice:
     def append_reasoning_content(self, content: str) -> None: ...
     def append_name(self, name: str) -> None: ...
     def add_attachment(self, **_: str | None) -> None: ...
-    def set_state(self, state: dict[str, Any]) -> None: ...
+    def set_state(self, state: dict[str, object]) -> None: ...
     def open(self) -> None: ...
-    def close(self, status: Any = None) -> None: ...
+    def close(self, status: object = None) -> None: ...
 
     def create_stage(self, name: str | None = None) -> StageSink:
         return self._below.create_stage(name) if self._below is not None else NullChoice()
@@ -104,7 +104,7 @@ class ForwardingChoice(_Forwarding[ChoiceSink]):
     def append_reasoning_content(self, content: str) -> None:
         self._sink.append_reasoning_content(content)
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: dict[str, object]) -> None:
         self._sink.set_state(state)
 
 
@@ -114,7 +114,7 @@ class ForwardingStage(_Forwarding[StageSink]):
     def open(self) -> None:
         self._sink.open()
 
-    def close(self, status: Any = StageStatus.COMPLETED) -> None:
+    def close(self, status: object = StageStatus.COMPLETED) -> None:
         self._sink.close(status)
 
     def append_name(self, name: str) -> None:
@@ -198,7 +198,7 @@ class DefangedStage(ForwardingStage):
         shown = name and defanged(name, self._suspicion)
         return DefangedStage(self._sink.create_stage(shown), self._suspicion)
 
-    def close(self, status: Any = StageStatus.COMPLETED) -> None:
+    def close(self, status: object = StageStatus.COMPLETED) -> None:
         self._content.close()
         self._sink.close(status)
 
@@ -251,7 +251,7 @@ class DefangedChoice(ForwardingChoice):
         self._content.close()
 
 
-def request_arguments(arguments: Mapping[str, Any]) -> str:
+def request_arguments(arguments: Mapping[str, object]) -> str:
     """The arguments of a call as its stage shows them."""
     share = min(ARGUMENT_CHARS, ARGUMENTS_CHARS // max(len(arguments), 1))
     parts = ["## Request arguments:"]

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TypeVar, cast
 
 from task.permissions.hosts import is_address, words_of
 from task.permissions.shell import parsed
@@ -28,29 +28,30 @@ _HOST = re.compile(r"host|server|target|domain|node|peer|proxy|gateway|remote|up
 _FILE = re.compile(r"path|file|folder|dir\Z", re.I)
 _ENDINGS = (".cc", ".java", ".md", ".ml", ".pl", ".pm", ".ps", ".py", ".rs", ".sh", ".so", ".tf", ".zip")  # and domains
 _LONGEST_NAME = 200  # of a member, as far as it is read as a name
+_T = TypeVar("_T")
 _ADDRESS_LIKE = re.compile(r"[.:/\\@%]|[0-9]{8}|0x|localhost|[^\x00-\x7f]", re.I)
 
 
-def named_values(value: Any, kinds: type | tuple[type, ...] = str) -> Iterator[tuple[str, Any]]:
-    """Every string in JSON data with the name of its member; names that are not identifiers count as strings beside it.
+def named_values(value: object, kinds: type[_T] | tuple[type[_T], ...]) -> Iterator[tuple[str, _T]]:
+    """Every value of these kinds in JSON data with its member's name; names that are not identifiers are values too.
 
-    `kinds` adds other types to the strings. Deep data needs no deep stack.
+    Deep data needs no deep stack.
     """
-    waiting: list[tuple[str, Any]] = [("", value)]
+    waiting: list[tuple[str, object]] = [("", value)]
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, kinds):
             yield name, value
         elif isinstance(value, Mapping):
-            for key, item in reversed(list(cast("Mapping[Any, Any]", value).items())):
+            for key, item in reversed(list(cast("Mapping[object, object]", value).items())):
                 waiting.append((str(key)[:_LONGEST_NAME], item))
                 if not str(key).isidentifier():
                     waiting.append((name, str(key)))
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            waiting += [(name, item) for item in reversed(cast("Sequence[Any]", value))]
+            waiting += ((name, item) for item in reversed(cast("Sequence[object]", value)))
 
 
-def sent_length(arguments: Mapping[str, Any], declared: Collection[str]) -> int:
+def sent_length(arguments: Mapping[str, object], declared: Collection[str]) -> int:
     """How many characters the model chose in the arguments, as they are sent.
 
     Numbers and names of members count as text does; the names of arguments that the tool's schema declares do not.
@@ -60,12 +61,12 @@ def sent_length(arguments: Mapping[str, Any], declared: Collection[str]) -> int:
     return sum(map(len, (*names, *texts)))
 
 
-def addresses(arguments: Any) -> Iterator[str]:
+def addresses(arguments: object) -> Iterator[str]:
     """The words in the arguments that name a machine, whatever the argument is called.
 
     A text that begins with one is taken as a whole. Not in queries, nor the name of a source file as a path.
     """
-    for name, text in named_values(arguments):
+    for name, text in named_values(arguments, str):
         if _ADDRESS_LIKE.search(text) and not _NO_PLACE.search(name):
             endings, numbered = _ENDINGS if _FILE.search(name) else (), _NUMBERED.search(name) is not None
             words = (word for word in words_of(text) if not (word.endswith(endings) or (numbered and word.isdecimal())))
@@ -74,14 +75,14 @@ def addresses(arguments: Any) -> Iterator[str]:
             yield from [text.strip()] if is_one else found
 
 
-def named_hosts(arguments: Any) -> Iterator[str]:
+def named_hosts(arguments: object) -> Iterator[str]:
     """The values that are one word, or a number, under a name such as `server` or `target`."""
     for name, value in named_values(arguments, (str, int)):
         if _HOST.search(name) and len(words := str(value).split(maxsplit=1)) == 1:
             yield words[0]
 
 
-def command_lines(arguments: Any, *, executes: bool) -> tuple[str, bool]:
+def command_lines(arguments: object, *, executes: bool) -> tuple[str, bool]:
     """The command lines in the arguments, and whether they are known to be all that could run.
 
     One text is a line, a list is one or several. Of anything else, such as a program beside its arguments, the texts

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from task.conversation.messages import ToolCall
 from task.permissions.icerc import ICERC, Brief
@@ -38,7 +38,7 @@ class CallRequest:
     """
 
     call: ToolCall
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
     effects: frozenset[Effect]
     context: ContextView = field(default_factory=ContextView)
     brief: Brief = field(default_factory=Brief)

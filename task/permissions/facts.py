@@ -91,7 +91,7 @@ class CallFacts:
         workspace = self.request.workspace
         named = (
             text
-            for name, text in named_values(self.request.arguments)
+            for name, text in named_values(self.request.arguments, str)
             if len(text) <= _LONGEST_PATH and _PATHS.search(name) and "://" not in text and not is_dial_file(text)
         )
         return tuple(dict.fromkeys([*(named if workspace is None else workspace.paths), *self.leaving]))
@@ -159,7 +159,7 @@ class CallFacts:
         """The same without the first addresses and names of files that the conversation knows."""
         if self.text_length > _LONGEST_READ:
             return self.text_length
-        words = (word for _, text in named_values(self.request.arguments) for word in words_of(text))
+        words = (word for _, text in named_values(self.request.arguments, str) for word in words_of(text))
         names = (word for word in words if _NAME.search(word) and "://" not in word)
         known = filter(self.request.context.knows, dict.fromkeys([*self.urls, *names]))
         return self.text_length - sum(map(len, islice(known, FREE_NAMES)))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import TypeAdapter
 
@@ -56,7 +56,7 @@ class Grant:
     prompted: bool = False
     offered_by: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
     def covers(
@@ -138,7 +138,7 @@ class Grants:
         return known
 
     @classmethod
-    def from_list(cls, data: Iterable[Mapping[str, Any]], clock: Callable[[], float]) -> Grants:
+    def from_list(cls, data: Iterable[Mapping[str, object]], clock: Callable[[], float]) -> Grants:
         """The grants of their `as_dict`s.
 
         Raises:
@@ -231,7 +231,7 @@ def _coverable(facts: CallFacts) -> bool:
 
 
 def digest(
-    tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: WorkspaceAccess | None = None, server: str = ""
+    tool: str, arguments: object, policy: Policy, workspace: WorkspaceAccess | None = None, server: str = ""
 ) -> str:
     """Identifies exactly this call under exactly this policy, in exactly this workspace or of exactly this server."""
     places = [place for place in (workspace.root if workspace is not None else "", server) if place]

@@ -124,6 +124,6 @@ def _is_name(name: str) -> bool:
 
 @cache
 def _top_level() -> frozenset[str]:
-    from linkify_it.tlds import TLDS
+    from linkify_it.tlds import TLDS  # pyright: ignore[reportMissingTypeStubs]
 
     return _RESERVED | {name.lower() for name in TLDS}

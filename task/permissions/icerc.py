@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, cast
+from typing import Literal, Self, cast
 
 Level = Literal["low", "medium", "high"]
 
@@ -41,10 +41,10 @@ class Brief:
     expected_outcome: str = ""
 
     @classmethod
-    def read(cls, brief: Any) -> Self:
+    def read(cls, brief: object) -> Self:
         """The brief as a model sends it: as documented, as the text of a whole card, or as plain words."""
         if isinstance(brief, Mapping):
-            fields = cast("Mapping[str, Any]", brief)
+            fields = cast("Mapping[str, object]", brief)
             return cls(_stripped(fields.get("intent")), _stripped(fields.get("expected_outcome")))
         text = _stripped(brief)
         parts = list(_PARTS.finditer(text))
@@ -67,11 +67,11 @@ class ICERC:
     expected_outcome: str
     risk_assessment: RiskAssessment = field(default_factory=RiskAssessment)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The documented shape."""
         return asdict(self)
 
-    def displayed(self) -> dict[str, Any]:
+    def displayed(self) -> dict[str, object]:
         """The same for pages that show it as plain text: nothing is hidden, and the model's words are one line."""
         own = {"intent": plain(self.intent), "expected_outcome": plain(self.expected_outcome)}
         return {**self.as_dict(), **own, "command": spelt_out(self.command)}
@@ -129,7 +129,7 @@ def shortened(text: str) -> str:
     return f"{text[:COMMAND_HEAD]}\n[… {left_out:,} characters are not shown …]\n{text[-COMMAND_TAIL:]}"
 
 
-def _stripped(value: Any) -> str:
+def _stripped(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 

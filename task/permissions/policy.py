@@ -228,5 +228,5 @@ def setup_request(command: str, root: str) -> CallRequest:
 
 
 def _request(tool: str, line: str, root: str, *effects: Effect) -> CallRequest:
-    call, arguments = ToolCall(tool, FunctionCall(tool, json.dumps({"cmd": line}))), {"cmd": line}
-    return CallRequest(call, arguments, frozenset(effects), workspace=WorkspaceAccess(root))
+    call = ToolCall(tool, FunctionCall(tool, json.dumps({"cmd": line})))
+    return CallRequest(call, {"cmd": line}, frozenset(effects), workspace=WorkspaceAccess(root))

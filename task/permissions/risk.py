@@ -68,7 +68,7 @@ def _line(text: str) -> str:
 
 
 def _findings(facts: CallFacts) -> Iterator[_Finding]:
-    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments))]
+    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments, str))]
     for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
         yield "high", f"the call contains {trick}"
     if Effect.NETWORK in facts.effects:
@@ -123,7 +123,7 @@ def _of_name(facts: CallFacts) -> Iterator[_Finding]:
         yield "high", f"its name suggests that it can {min(ends)} data permanently"
     if reaches := words & _REACHING:
         yield "high", f"its name suggests that it can {min(reaches)} something to other people"
-    texts = (text for name, text in named_values(facts.request.arguments) if _STATEMENT_NAME.search(name))
+    texts = (text for name, text in named_values(facts.request.arguments, str) if _STATEMENT_NAME.search(name))
     if any(map(_STATEMENT.search, texts)):
         yield "high", "the statement deletes or changes stored data"
 

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, takewhile
-from typing import Any
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
@@ -54,13 +53,13 @@ _ROOM, _LEAST = 12, 16  # characters kept for each that is read, and what an add
 _ROUNDS = 5  # of percent-encoding and entities inside each other
 
 
-def urls_in(arguments: Any, *, fetched: bool = True) -> Iterator[str]:
+def urls_in(arguments: object, *, fetched: bool = True) -> Iterator[str]:
     """The URLs in a call's arguments.
 
     A text that begins with a scheme, or whose name says that it is a URL, is one URL to its end. In other texts a URL
     ends at a blank; also at a closing quotation mark if the tool fetches nothing.
     """
-    for name, text in named_values(arguments):
+    for name, text in named_values(arguments, str):
         marked = ":" in text or "/" in text or "\\" in text  # most texts are not
         files = [part for part in _BETWEEN_FILES.split(text) if part] if text.startswith(_FILES_BEGIN) else []
         if files and all(is_dial_file(part) or _BEGINS.match(part) for part in files):
@@ -275,7 +274,7 @@ class ContextView:
             asked = json.loads(raw)
         except ValueError:
             asked = raw
-        self._asked[place] = folded("\n".join(text for _, text in named_values(asked)))
+        self._asked[place] = folded("\n".join(text for _, text in named_values(asked, str)))
         urls = ((url, is_dial_file(url) or is_plain(url)) for url in urls_in(asked))
         named = chain(urls, ((word, True) for word in addresses(asked)))
         return all(is_read and self.knows(name, place) for name, is_read in named)

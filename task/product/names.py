@@ -7,10 +7,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from cachetools import TLRUCache
+from cachetools import TLRUCache, TTLCache
+from pydantic import JsonValue
 
 from task.core_client.files import is_path
 from task.llm.dial import KEPT_SECONDS, MISSED_SECONDS, ModelListings
@@ -44,9 +45,9 @@ class Deployments:
 
     def __init__(self, core: ModelListings, endpoint: str, access: DeploymentAccess) -> None:
         self._core, self._endpoint, self._access = core, endpoint, access
-        self._kept: TLRUCache[tuple[str, ...], Any] = TLRUCache(
-            KEPT,
-            lambda _, made, now: now + (MISSED_SECONDS if isinstance(made, dict | None) else KEPT_SECONDS),
+        self._names: TTLCache[tuple[str, ...], Mapping[str, str]] = TTLCache(KEPT, MISSED_SECONDS)
+        self._kept: TLRUCache[tuple[str, ...], DeploymentTool | ServerSpec | None] = TLRUCache(
+            KEPT, lambda _, made, now: now + (MISSED_SECONDS if made is None else KEPT_SECONDS)
         )
 
     async def named(
@@ -78,35 +79,37 @@ class Deployments:
     async def _allowed(self, who: tuple[str, ...], api_key: str) -> Mapping[str, str] | None:
         # The names that the caller may use, with their kinds, without users' own: one request a minute. An older Core
         # is asked for its listings. What has changed since is refused by Core when it is called.
-        if (known := self._kept.get(who)) is not None:
-            return cast("Mapping[str, str]", known)
-        found = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", api_key)
+        if (known := self._names.get(who)) is not None:
+            return known
+        found: JsonValue = await self._core.get(f"/v1/deployment-names?type={','.join(KINDS)}", api_key)
         if not isinstance(found, list):
-            pages = await asyncio.gather(*(self._core.get(f"/openai/{kind}s", api_key) for kind in KINDS))
+            listings = (self._core.get(f"/openai/{kind}s", api_key) for kind in KINDS)
+            pages: list[JsonValue] = await asyncio.gather(*listings)
             if not all(isinstance(page, dict) for page in pages[:2]):  # older Cores have no toolsets
                 return None
-            found = [item for page in pages if isinstance(page, dict) for item in page.get("data") or ()]
-        items = [cast("dict[str, Any]", item) for item in found if isinstance(item, dict)]
-        self._kept[who] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
+            lists = [page.get("data") for page in pages if isinstance(page, dict)]
+            found = [item for items in lists if isinstance(items, list) for item in items]
+        items = (item for item in found if isinstance(item, dict))
+        self._names[who] = known = {unquote(str(item.get("id"))): str(item.get("object")) for item in items}
         return known
 
     async def _made(self, name: str, kind: str, label: str, api_key: str) -> DeploymentTool | ServerSpec | None:
-        found: Any = await self._core.get(f"/openai/{kind}s/{quote(name)}", api_key, 4 * MOST_BYTES)
+        found: JsonValue = await self._core.get(f"/openai/{kind}s/{quote(name)}", api_key, 4 * MOST_BYTES)
         if not isinstance(found, dict):
             return None
-        features = found["features"] if isinstance(found.get("features"), dict) else {}
+        features = features if isinstance(features := found.get("features"), dict) else {}
         if kind == "toolset" or features.get("mcp") is True:
             toolset = name if kind == "toolset" else ""
             url = f"{self._endpoint}/v1/{'toolset' if toolset else 'deployments'}/{quote(name)}/mcp"
             return ServerSpec(label, url, forward_key=True, toolset=toolset, called=name)
-        schema: Any = None
+        schema: JsonValue = None
         if features.get("configuration") is True:
             schema = await self._core.get(f"/v1/deployments/{quote(name)}/configuration", api_key, MOST_BYTES)
-        parameters = _parameters(schema, label) if isinstance(schema, dict) else {}
-        given = parameters.get("properties", {}).items()
+        parameters = _parameters(schema if isinstance(schema, dict) else {}, label)
+        given = parameters["properties"].items()
         arguments = {key: shape for key, shape in given if _ARGUMENT.fullmatch(key) and key not in OWN_ARGUMENTS}
         texts = [text[:LONGEST_TEXT] for key in _TEXTS if isinstance(text := found.get(key), str)]
-        types = found["input_attachment_types"] if isinstance(found.get("input_attachment_types"), list) else ()
+        types = types if isinstance(types := found.get("input_attachment_types"), list) else ()
         spec = DeploymentSpec(
             label,
             f"Asks the {kind} {name} of DIAL. Its makers say: {' '.join(': '.join(texts).split())}",
@@ -120,13 +123,13 @@ class Deployments:
         return DeploymentTool(self._endpoint, spec, access=self._access)
 
 
-def _parameters(schema: dict[str, Any], label: str) -> dict[str, Any]:
+def _parameters(schema: dict[str, JsonValue], label: str) -> dict[str, Any]:
     # Without the buttons, which are for users; empty where it is too large.
-    given: Any = schema.get("properties")
+    given = schema.get("properties")
     shapes = given.items() if isinstance(given, dict) else ()
     shown = {key: shape for key, shape in shapes if not isinstance(shape, dict) or "dial:widget" not in shape}
     plain = usable(MCPToolModel(label, "", {**schema, "properties": shown}), LONGEST_NAMED_SCHEMA)
-    return plain.parameters if plain is not None else {}
+    return plain.parameters if plain is not None else {"properties": {}}
 
 
 async def named_tools(
@@ -136,9 +139,9 @@ async def named_tools(
 
     Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
     """
-    if not profile.names:
+    if not profile.names or caller is None:
         return await services.mcp.discover(caller, taken)
-    made = await services.deployments.named(profile.names, caller, taken) if caller is not None else {}
+    made = await services.deployments.named(profile.names, caller, taken)
     tools = [item for item in (made or {}).values() if isinstance(item, DeploymentTool)]
     servers = [item for item in (made or {}).values() if isinstance(item, ServerSpec)]
     found = await services.mcp.discover(caller, {*taken, *(tool.name for tool in tools)}, servers)

@@ -276,7 +276,7 @@ def policy_of(settings: Settings) -> Policy:
     given = (chosen.tools, settings.teps.allowed_tools)
     lists = [frozenset(map(own_name, names)) for names in given if names is not None]
     commands = None if bash.allowed_commands is None else tuple(bash.allowed_commands)
-    policy = Policy(tuple(rules), frozenset.intersection(*lists) if lists else None, commands)
+    policy = Policy(tuple(rules), lists[0].intersection(*lists) if lists else None, commands)
     return coding_policy(policy) if settings.coding.apply and chosen.default_rules else policy
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -245,7 +245,7 @@ async def offered(
 
 
 def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:
-    chosen: dict[str, Any] = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
+    chosen: dict[str, object] = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
     if given.extra:
         chosen["extra"] = {**base.extra, **given.extra}
     return replace(base, **chosen) if chosen else base

@@ -1,6 +1,6 @@
 """The message of the design of tool calling over Dapr: one that may carry the tools it offers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ class ConversationInput:
     tools: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: Sequence[Mapping[str, Any]] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The message as the design writes it in JSON."""

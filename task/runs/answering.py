@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
-from typing import Any
 
 from task.approvals.approvals import RunApprovals
 from task.approvals.questions import question, said_in
@@ -134,7 +133,7 @@ async def _suspend(
     questions = await approvals.ask(outcome.pending, session_id)
     codes, seconds = [item.code for item in questions], approvals.rules.open_seconds
     text = question(outcome.pending, codes, seconds, said_in(outcome.added))
-    described: list[dict[str, Any]] = []
+    described: list[dict[str, object]] = []
     for item in questions:
         data = {name: value for name, value in asdict(item).items() if name != "owner"}
         described.append({**data, "asked_at": iso(item.asked_at), "expires_at": iso(item.expires_at)})
@@ -180,7 +179,7 @@ class RunChoice:
     def create_stage(self, name: str | None = None, parent: int | None = None) -> StageSink:
         return _Stage(self, name or "", parent, next(self._numbers))
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: dict[str, object]) -> None:
         """Nothing: the store keeps the state of a run."""
 
     def emit(self, event: events.RunEvent) -> None:
@@ -208,7 +207,7 @@ class _Stage:
     def open(self) -> None:
         self._choice.emit(events.StageOpened(self._number, self._parent, self._name))
 
-    def close(self, status: Any = "completed") -> None:
+    def close(self, status: object = "completed") -> None:
         # The status may be another enumeration's with the same values: the DIAL SDK's or our own.
         self._choice.emit(events.StageClosed(self._number, self._name, "failed" if status == "failed" else "completed"))
 

@@ -6,7 +6,7 @@ The OpenAPI document describes every `AnswerEvent`, and `docs/http-api.md` lists
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from task.llm.base import Usage
 from task.store.records import Event
@@ -36,7 +36,7 @@ class RunStarted:
     trace_id: str | None
     model: str
     messages: int
-    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    request: Mapping[str, object] = field(default_factory=dict[str, object])
     type: Literal["started"] = "started"
 
 
@@ -80,7 +80,7 @@ class Attached:
     """A file or a source; without `stage` it belongs to the answer."""
 
     stage: int | None
-    attachment: Mapping[str, Any]
+    attachment: Mapping[str, object]
     type: Literal["attachment"] = "attachment"
 
 
@@ -88,7 +88,7 @@ class Attached:
 class RunCalls:
     """Calls of the caller's own tools."""
 
-    tool_calls: Sequence[Mapping[str, Any]]
+    tool_calls: Sequence[Mapping[str, object]]
     type: Literal["tool_calls"] = "tool_calls"
 
 
@@ -96,7 +96,7 @@ class RunCalls:
 class RunAsks:
     """Calls that wait for the user, one approval each; `text` is the same question as Markdown."""
 
-    approvals: Sequence[Mapping[str, Any]]
+    approvals: Sequence[Mapping[str, object]]
     text: str
     type: Literal["approval"] = "approval"
 
@@ -125,7 +125,7 @@ class RunUsage:
 class RunError:
     """`status` is HTTP's, `retry_after` in seconds."""
 
-    error: Mapping[str, Any]
+    error: Mapping[str, object]
     status: int = 500
     retry_after: int | None = None
     type: Literal["error"] = "error"
@@ -155,7 +155,7 @@ class TaskStarted:
     planner: str | None
     coder: str
     apply: bool
-    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    request: Mapping[str, object] = field(default_factory=dict[str, object])
     type: Literal["task_started"] = "task_started"
 
 
@@ -220,7 +220,7 @@ class Checkpoint:
 
     tree: str
     start: bool
-    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    request: Mapping[str, object] = field(default_factory=dict[str, object])
     type: Literal["checkpoint"] = "checkpoint"
 
 
@@ -281,10 +281,10 @@ CommandEvent = CommandStarted | CommandEnded
 StepEvent = StepStarted | PlanStepDone | Checkpoint
 TaskEvent = TaskStarted | PlanReady | Noted | CommandEvent | StepEvent | WorkspaceChanged | TaskEnded | Undone
 RunEvent = AnswerEvent | TaskEvent | AttachmentSaved
-Emit = Callable[[RunEvent], Any]
+Emit = Callable[[RunEvent], object]
 
 
-def data_of(event: RunEvent) -> dict[str, Any]:
+def data_of(event: RunEvent) -> dict[str, object]:
     """The event's fields as JSON data, without its type."""
     data = {item.name: getattr(event, item.name) for item in fields(event) if item.name != "type"}
     if isinstance(event, RunError) and event.retry_after is None:
@@ -292,11 +292,11 @@ def data_of(event: RunEvent) -> dict[str, Any]:
     return data
 
 
-def as_line(event: RunEvent) -> dict[str, Any]:
+def as_line(event: RunEvent) -> dict[str, object]:
     """The event as `--json` prints it without its number."""
     return {"type": event.type, **{name: value for name, value in data_of(event).items() if name != KEPT}}
 
 
-def sent(event: Event) -> dict[str, Any]:
+def sent(event: Event) -> dict[str, object]:
     """A stored event as clients receive it: `{id, type, …}`."""
     return {name: value for name, value in event.as_dict().items() if name != KEPT}

@@ -43,8 +43,8 @@ class Divergence:
 
     turn: int
     what: str
-    one: Any
-    other: Any
+    one: object
+    other: object
 
 
 async def replayed(trace: Trace) -> Trace:
@@ -169,8 +169,8 @@ class _RecordedGate:
         return Deferred(ICERC(**card, risk_assessment=risk), "", recorded.reason)
 
 
-def _compared(turn: TracedTurn) -> dict[str, Any]:
-    calls: list[dict[str, Any]] = []
+def _compared(turn: TracedTurn) -> dict[str, object]:
+    calls: list[dict[str, object]] = []
     for call in turn.tool_calls:
         arguments = call["arguments"]
         with suppress(orjson.JSONDecodeError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, Message, Role, repaired, unanswered
+from task.conversation.messages import Attachment, Message, Role, SentCall, repaired, unanswered
 from task.core_client.models import Caller
 from task.errors import InvalidRequest, NotFound, with_reference
 from task.llm.base import ModelOptions
@@ -54,7 +54,7 @@ class RunOptions:
     model: str
     prompt: str | None = None
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    tools: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, object], ...] = ()
     choice: str | Mapping[str, Any] | None = None
     mode: PermissionMode = PermissionMode.DEFAULT
     experiment: str | None = None
@@ -130,9 +130,9 @@ class RunState:
     run: Run
     options: RunOptions
     question: str = ""
-    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    attachments: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    usage: Mapping[str, Any] | None = None
+    calls: list[SentCall] = field(default_factory=list[SentCall])
+    attachments: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    usage: Mapping[str, object] | None = None
     failure: Mapping[str, Any] | None = None
     finish_reason: str | None = None
     start: int = 0
@@ -182,7 +182,7 @@ class RunState:
             case _:
                 pass
 
-    def fail(self, failure: Mapping[str, Any]) -> None:
+    def fail(self, failure: Mapping[str, object]) -> None:
         """The run has failed after its last event: it could not be stored."""
         self.failure, self.finish_reason = failure, None
 

@@ -98,7 +98,7 @@ class Runner:
         most: int | None = None,
         *,
         describe: Describe = described,
-        ended: Callable[[RunRequest, RunState], None] = lambda *_: None,
+        ended: Callable[[RunRequest, RunState], None] = lambda _, __: None,
         observed: Callable[[LoopObserver], LoopObserver] | None = None,
     ) -> None:
         self._services, self._profile = services, profile

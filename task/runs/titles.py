@@ -94,5 +94,5 @@ class Titles:
 
 def cleaned(text: str) -> str:
     """The model's reply as a title: its first line, without what decorates it."""
-    first = next(filter(None, map(str.strip, text.splitlines())), "")
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return first.lstrip(_BEFORE).rstrip(_BEHIND)[:MOST_CHARS].strip()

@@ -97,7 +97,7 @@ class TraceRecorder(LoopObserver):
             return
         now, text, kept = self._clock(), message.text(), self._start.content
         try:
-            arguments = orjson.loads(call.function.arguments) if kept else {}
+            arguments: Mapping[str, object] = orjson.loads(call.function.arguments) if kept else {}
         except orjson.JSONDecodeError:
             arguments = {"raw": call.function.arguments}
         shown = (call.id, call.name, arguments, text if kept else "")

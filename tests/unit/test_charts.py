@@ -32,6 +32,7 @@ def test_an_ordinary_chart_stays_as_it_is() -> None:
     "figure",
     [
         {"layout": {"images": [{"source": EVIL}]}},
+        {"layout": {"images": ["source", 1, None, [{"source": EVIL}]]}},
         {"layout": {"images": [{"source": "//evil.example/p"}, {"source": "files/b/x"}]}},
         {"layout": {"images": [{"source": "data:image/svg+xml,<svg><image href='https://evil.example'/></svg>"}]}},
         {"layout": {"template": {"layout": {"images": [{"source": EVIL}]}}}},

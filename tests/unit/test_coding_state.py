@@ -39,8 +39,8 @@ def test_a_conversation_is_recorded_in_pieces_and_is_whole_again_for_another_pro
 
     assert state.progress.messages == progress.messages
     assert (state.progress.spent.steps, state.progress.usage) == (4, {"coder": Usage(7, 4)})
-    recorded = [len(event.request["messages"]) for event in events if isinstance(event, Checkpoint)]
-    assert recorded == [1, 2, 2]  # only what is new
+    requests = [unpacked(packed(event.request)) for event in events if isinstance(event, Checkpoint)]
+    assert [len(request["messages"]) for request in requests] == [1, 2, 2]  # only what is new
 
 
 def test_a_continued_task_keeps_its_plan_and_planner_and_has_no_result_until_it_ends_again() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,8 @@ def test_an_unexpected_error_is_a_sentence_whose_reference_is_in_the_log(caplog:
 
 
 def test_the_errors_of_runs_are_explained(caplog: pytest.LogCaptureFixture) -> None:
-    refused = described(ProviderError("no", status_code=401), "test-model").error
-    broken = described(ValueError(SECRET), "test-model").error
+    refused: Mapping[str, Any] = described(ProviderError("no", status_code=401), "test-model").error
+    broken: Mapping[str, Any] = described(ValueError(SECRET), "test-model").error
     assert "test-model refused the key" in refused["message"]
     assert refused["reference"] in refused["message"]
     assert "secret" not in broken["message"]

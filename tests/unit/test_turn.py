@@ -158,7 +158,7 @@ TURN = TurnState(
 
 def test_a_state_comes_back_from_a_chat_with_json_one_number_type_and_keys_of_other_programs() -> None:
     grants = ({"tool": "write", "expires": 1_900_000_000.0},)
-    state = SEAL.pack(replace(TURN, grants=grants), "user-1")
+    state: dict[str, Any] = SEAL.pack(replace(TURN, grants=grants), "user-1")
     assert not [value for value in state.values() if isinstance(value, float)]
     assert '"index"' not in json.dumps(state)
     assert [item["role"] for item in state["tool_call_history"]] == ["assistant", "tool"]
@@ -169,7 +169,7 @@ def test_a_state_comes_back_from_a_chat_with_json_one_number_type_and_keys_of_ot
     assert [waits(item) for item in given] == [0, 0, 0, 0, 1], "readable without the key"
 
 
-STATE = SEAL.pack(TURN, "user-1")
+STATE: dict[str, Any] = SEAL.pack(TURN, "user-1")
 CHANGES: dict[str, dict[str, Any]] = {
     "result": {
         TOOL_CALL_HISTORY_KEY: [STATE[TOOL_CALL_HISTORY_KEY][0], {**STATE[TOOL_CALL_HISTORY_KEY][1], "content": "5"}]
