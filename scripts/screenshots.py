@@ -81,7 +81,7 @@ async def _first_impression(folder: Path) -> None:
     )
     with tempfile.TemporaryDirectory() as home:
         (tools := Path(home, "charts.py")).write_text(CHART)
-        async with person(*items, tmp_path=Path(home), size=(1000, 830), tool_paths=[str(tools)]) as p:
+        async with person(*items, tmp_path=Path(home), size=(1000, 880), tool_paths=[str(tools)]) as p:
             sales = {"name": "sales.csv", "mimeType": "text/csv", "buffer": SALES.encode()}
             await p.page.locator("input[type=file]").first.set_input_files([sales])  # type: ignore[list-item]
             await p.asks("Which region grew most in 2026? Draw it.")
