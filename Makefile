@@ -8,25 +8,20 @@ WORKERS ?= 3
 SYSTEM_WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
-# Address of an index with torch's CPU builds. From an ordinary index torch brings gigabytes for graphics cards on Linux.
-ifdef TORCH_INDEX
-export AGENT_RAG__TORCH_INDEX := $(TORCH_INDEX)
-endif
 READY   := $(VENV)/.ready
 # What tests and checks need beside the product.
 TOOLS   := $(VENV)/.tools
 # The kernels' environment, with what people's code may import, beside the product's own.
 KERNELS := .venv-kernel
 KERNELS_READY := $(KERNELS)/.ready
-# The embedding process's environment. `make run` does not wait for it: the product installs it while it runs.
-EMBEDDING := .venv-embedding
-EMBEDDING_READY := $(EMBEDDING)/.ready
-EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
+# The embedding model; `make run` downloads it itself.
+EMBEDDING := .embedding
+EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING)/.ready
 # The generated pages, and the copies of the version, that `make check` compares.
 PAGES   := version_copies settings_table tools_page names_page scenarios_page faults matrix_page
 # What locks, audits, builds and publishes; its packages are not the product's.
 RELEASER := .venv-release
-AUDITED := locks/tools.txt locks/release.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
+AUDITED := locks/tools.txt locks/release.txt mcp_servers/python_interpreter/requirements.txt
 # A list of exact versions with hashes, and without addresses.
 LOCK    = $(RELEASER)/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --output-file
 MAKEFLAGS += --jobs=2
@@ -86,7 +81,7 @@ scale: $(TOOLS) $(KERNELS_READY) ## let three agents be killed, frozen and cut o
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) \
 	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS)) $(if $(LOGS),--logs $(LOGS))
 
-eval: $(TOOLS) $(EMBEDDING_READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
+eval: $(TOOLS) $(EMBEDDING)/.ready ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
 	@$(BIN)/python -m evaluation $(if $(HALF),--half $(HALF)) --write docs/evaluation.md
 
 conformance: $(TOOLS) $(KERNELS_READY) ## run the official MCP conformance suite against both servers and the client
@@ -127,10 +122,9 @@ $(TOOLS): locks/tools.txt | $(READY)
 	@$(BIN)/python -m task.cli.environments $(VENV) --require-hashes -r $<
 	@touch $@
 
-$(EMBEDDING_READY): task/embedding/requirements.txt | $(TOOLS)
-	@echo "Installing the search in documents into $(EMBEDDING) (once, and again when it changes) …"
-	@$(BIN)/dial-agent embedding
-	@touch -c $@
+$(EMBEDDING)/.ready: task/embedding/weights.py | $(TOOLS)
+	@$(BIN)/python -m task.embedding.weights $(EMBEDDING)
+	@touch $@
 
 $(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt | $(READY)
 	@echo "Installing what Python code may use into $(KERNELS) (once, and again when it changes) …"

@@ -22,7 +22,7 @@ from simpleeval import SimpleEval
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "sbom"
 VENDORED = ROOT / "task/api/web/static/vendor/vendor.json"
-ENVIRONMENTS = {"agent": ".venv", "kernels": ".venv-kernel", "embedding": ".venv-embedding"}
+ENVIRONMENTS = {"agent": ".venv", "kernels": ".venv-kernel"}
 PERMISSIVE = frozenset({
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "MIT", "MIT-0",
     "MIT-CMU", "PSF-2.0", "Python-2.0", "Zlib",
@@ -44,15 +44,12 @@ STATED = {
     "uritemplate": "BSD-3-Clause OR Apache-2.0",
 }
 _FILES = "copyleft of its own files only, which are used unchanged"
-_GRAPHICS = "not used, left out with TORCH_INDEX"
 # Licences that are not permissive, by the beginning of the package's name, each with the reason why it is used.
 ACCEPTED = {
     "certifi": _FILES,
     "orjson": _FILES,
     "tld": _FILES,
     "tqdm": _FILES,
-    "nvidia-": _GRAPHICS,
-    "cuda-": _GRAPHICS,
 }
 
 Component = dict[str, Any]

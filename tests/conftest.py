@@ -89,9 +89,9 @@ def short_path() -> Iterator[Path]:
 def embedding_dir() -> Iterator[Path]:
     """The folder of an embedding process that is ready: loading the model takes seconds, so tests share one."""
     from task.embedding.client import Embedder
-    from task.embedding.environment import EmbeddingEnvironment
+    from task.embedding.weights import PackagedModel
 
-    if (state := EmbeddingEnvironment().state()).kind != "ready":
+    if (state := PackagedModel().state()).kind != "ready":
         pytest.fail(f"search in documents is {state.text}", pytrace=False)
     with tempfile.TemporaryDirectory(prefix="embedder-") as folder:
         embedder = Embedder(Path(folder))

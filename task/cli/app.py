@@ -32,7 +32,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # the module and its application, a
     "keys": ("store:keys", "Create, list and revoke keys of the HTTP API."),
     "store": ("store:app", "Back up, restore, migrate and check the store."),
     "model": ("model:app", "Download, list and remove the small model that runs on this machine."),
-    "embedding": ("model:embedding", "Install what search in documents needs; `up` does it in the background."),
 }
 
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -25,12 +26,12 @@ from task.context.prompt import context_prompt
 from task.conversation.inner import DELEGATE
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
-from task.embedding.environment import EmbeddingEnvironment
+from task.embedding.weights import EXTRA
 from task.errors import SettingsError, StoreUnavailable
 from task.permissions.names import names_of
 from task.permissions.policy import CODING_RULES, DEFAULT_RULES, FORGET, REMEMBER, WORKSPACE_TOOLS, dead_rules
 from task.product.backends import BACKENDS
-from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
+from task.product.parts import check_workspaces, context_manager, mcp_specs, packaged_model, policy_of, redis_of
 from task.product.skills import operator_skills
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
@@ -155,18 +156,15 @@ async def documents_check(inspection: Inspection) -> Finding | None:
         return None
     if rag.embeddings:
         return "ok", f"embedded by {rag.embeddings_model or rag.embeddings}"
-    environment = EmbeddingEnvironment(rag.python)
-    state = environment.state()
+    if model := inspection.settings.embedding_model:
+        if find_spec("sentence_transformers") is None:
+            return "bad", f"{model} needs sentence-transformers", f"Run: pip install '{EXTRA}'."
+        return "ok", f"embedded by {model}"
+    packaged = packaged_model(inspection.settings)
+    state = packaged.state()
     if state.kind == "ready":
-        return "ok", f"{state.text} ({environment.python})"
-    found = f"{state.text}. The last attempt ended with: {state.reason}" if state.reason else state.text
-    if state.kind == "installing":
-        return "note", found, "It finishes on its own; everything else already works."
-    if not environment.possible:
-        return "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON."
-    if environment.managed:
-        return "note", found, "Run `dial-agent embedding`; `dial-agent up` does it in the background."
-    return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
+        return "ok", f"{state.text} ({packaged.folder})"
+    return "note", state.text, "`dial-agent up` downloads it before its table, `dial-agent serve` for the first search."
 
 
 @row(ROWS, "store", "Correct AGENT_STORE__URL.")

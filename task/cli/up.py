@@ -30,10 +30,11 @@ from task.cli.model import sparse, wants_download
 from task.cli.model_choice import ChosenModel, choose_model
 from task.cli.options import Config, Port, read_settings
 from task.cli.tools import offered_tools
-from task.embedding.environment import EmbeddingEnvironment
+from task.embedding.weights import PackagedModel
 from task.permissions.icerc import visible
 from task.processes import Child, Program, ProgramFailed, Supervisor, until_stopped
 from task.product.backends import BACKENDS
+from task.product.parts import packaged_model
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
@@ -44,7 +45,8 @@ LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
 TRY = "ask --demo"  # three questions about sample files
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
-MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is, or how to fix it."
+EMBEDDING = (sys.executable, "-P", "-m", "task.embedding.weights")
+WITHOUT_SEARCH = "Everything else works. The first search tries it again."
 CHECKED = {"dial": (core_check, model_check, dapr_check), "upstream": (model_check, dapr_check)}
 app = typer.Typer(add_completion=False)
 LABELS = {
@@ -63,13 +65,14 @@ class StartPlan:
     environment: dict[str, str]
     companions: list[Companion]
     page: bool
-    embedding: EmbeddingEnvironment | None
+    embedding: PackagedModel | None
 
-    def background(self, downloads: bool) -> list[Program]:
-        """What is installed while the product already answers: the local model, search in documents."""
-        pull = [Program("model", (*COMMAND, "model", "pull"), self.environment)] if downloads else []
-        missing = self.embedding is not None and self.embedding.managed and self.embedding.state().kind != "ready"
-        return [*pull, Program("embedding", (*COMMAND, "embedding"), self.environment)] if missing else pull
+    def downloads(self, local: bool) -> tuple[list[Program], list[Program]]:
+        """What is missing: the local model, which the product does not wait for; what search in documents needs."""
+        pull = [Program("model", (*COMMAND, "model", "pull"), self.environment)] if local else []
+        if self.embedding is None or self.embedding.state().kind == "ready":
+            return pull, []
+        return pull, [Program("documents", (*EMBEDDING, str(self.embedding.base)), self.environment)]
 
     def programs(self) -> list[Program]:
         """The processes to start, in order."""
@@ -109,14 +112,16 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     plan = await _plan(settings, config)
     if downloads:
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
-    programs, background = plan.programs(), plan.background(downloads)
-    lines = prefixed_lines(console, [program.name for program in (*programs, *background)])
+    programs, (pull, needed) = plan.programs(), plan.downloads(downloads)
+    lines = prefixed_lines(console, [program.name for program in (*programs, *pull, *needed)])
     try:
         async with AsyncExitStack() as stack:
-            for program in background:  # beside the others, so that the product is ready before they end
-                stack.push_async_callback((await Child.start(program, lines)).end, grace=1)
+            children = [await Child.start(program, lines) for program in (*needed, *pull)]
+            for child in children:
+                stack.push_async_callback(child.end, grace=1)
             supervisor = await stack.enter_async_context(Supervisor(programs, lines))
-            work = _serve(settings, supervisor, plan, console, started, ready_file)
+            awaited = [child.exited for child in children[: len(needed)]]
+            work = _serve(settings, supervisor, plan, console, started, ready_file, awaited)
             await until_stopped(supervisor, work)
             console.print("Stopping …")
     except ProgramFailed as failure:
@@ -159,16 +164,25 @@ async def _plan(settings: Settings, config: Path | None) -> StartPlan:
         shared |= {TOKEN_VARIABLE: servers_token(settings)}
         shared |= {server.variable: f"{server.url}/mcp" for server in servers}
     environment = {**process_environment(), **shared}
-    embedding = EmbeddingEnvironment(settings.rag.python)
-    searches = settings.rag.enabled and not settings.rag.embeddings and embedding.possible
-    searching = embedding if searches else None
-    return StartPlan(agent_url, core_url, model, environment, servers, settings.http.ui, searching)
+    searches = settings.rag.enabled and not (settings.rag.embeddings or settings.embedding_model)
+    embedding = packaged_model(settings) if searches else None
+    return StartPlan(agent_url, core_url, model, environment, servers, settings.http.ui, embedding)
 
 
 async def _serve(
-    settings: Settings, supervisor: Supervisor, plan: StartPlan, console: Console, started: float, file: Path | None
+    settings: Settings,
+    supervisor: Supervisor,
+    plan: StartPlan,
+    console: Console,
+    started: float,
+    file: Path | None,
+    downloads: Collection[asyncio.Task[int]],
 ) -> None:
-    checks, _ = await asyncio.gather(checked(settings, CHECKED.get(plan.model.rule, ())), supervisor.start())
+    checks, *_ = await asyncio.gather(
+        checked(settings, CHECKED.get(plan.model.rule, ())),
+        supervisor.start(),
+        asyncio.gather(*map(asyncio.shield, downloads)),
+    )
     seconds = time.monotonic() - started
     if file is not None:
         ready = {
@@ -237,7 +251,7 @@ def overview(
     table.add_row("Model", Text(visible(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}")))
     table.add_row("Tools", Text(visible(listed)))
     if plan.embedding is not None and (state := plan.embedding.state()).kind != "ready":
-        table.add_row("Documents", Text(visible(f"Search in documents is {state.text}.{MEANWHILE}")))
+        table.add_row("Documents", Text(visible(f"Search in documents is {state.text}. {WITHOUT_SEARCH}")))
     if model.rule == "demo":
         table.add_row("Missing", Text(visible(f"A real model. {NO_MODEL} Then start again.")))
     for check in (check for check in checks if check.state == "bad" or check.name == PICTURES):

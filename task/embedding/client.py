@@ -9,18 +9,19 @@ import os
 import select
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.embedding.environment import EmbeddingEnvironment, State
-from task.embedding.model import MODEL_NAME, EmbeddingUnavailable, Precision
+from task.embedding.model import Precision
 from task.embedding.server import Frame, receive, send
+from task.embedding.weights import MODEL_NAME, EmbeddingUnavailable, PackagedModel, State
 from task.errors import ToolError
 from task.telemetry.operations import queued
 
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SILENCE_SECONDS = 60.0  # the process reports progress every second
-START_SECONDS = 60.0  # importing torch from a cold, busy disk
+START_SECONDS = 60.0  # importing from a cold, busy disk
+ENGINE = "2"  # raised when the packaged model's vectors change: indexes made before are made again, once
 PROTOCOL = 1
 SOCKET_BYTES = 103  # what a socket's path may have on every system
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # Threads that wait for each other sleep: spinning would take the cores from streaming answers.
 _PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-# At the end of the path, so that the environment's own packages come first where the product is installed as one.
-_MAIN = "import sys; sys.path.append({source!r}); from task.embedding.server import main; main(*sys.argv[1:])"
+_MAIN = "import sys; sys.path.insert(0, {source!r}); from task.embedding.server import main; main(*sys.argv[1:])"
 _SOURCE = str(Path(__file__).parents[2])
 
 
@@ -48,7 +49,7 @@ Observer = Callable[[int], None]  # receives how many of the texts are embedded
 class EmbedderOptions:
     """Which model, and how it computes.
 
-    `model` is a folder or a name on a model hub, empty for the packaged one; `threads` 0 takes all cores.
+    `model` is a folder or a name on a model hub, empty for the `packaged` one; `threads` 0 takes all cores.
     `environment` are the only variables the process gets.
     """
 
@@ -56,6 +57,7 @@ class EmbedderOptions:
     precision: Precision = "auto"
     threads: int = 0
     environment: tuple[tuple[str, str], ...] = ()
+    packaged: PackagedModel = field(default_factory=PackagedModel)
 
 
 def default_folder() -> Path:
@@ -75,11 +77,9 @@ class Embedder:
         folder: Path,
         options: EmbedderOptions | None = None,
         *,
-        installed: EmbeddingEnvironment | None = None,
         silence: float = SILENCE_SECONDS,
     ) -> None:
         self.options = options or EmbedderOptions()
-        self.installed = installed or EmbeddingEnvironment()
         self._folder = folder
         self._silence = silence
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,7 +88,7 @@ class Embedder:
     @property
     def model_name(self) -> str:
         """Distinguishes the vectors of different models."""
-        return self.options.model or MODEL_NAME
+        return self.options.model or f"{MODEL_NAME} {ENGINE}"
 
     @property
     def pid(self) -> int | None:
@@ -96,8 +96,8 @@ class Embedder:
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def state(self) -> State:
-        """Whether what the process needs is installed."""
-        return self.installed.state()
+        """Whether the model is here; the libraries find other models themselves."""
+        return State("ready", "ready") if self.options.model else self.options.packaged.state()
 
     async def embed(
         self, texts: Sequence[str], observer: Observer | None = None, caller: object = None
@@ -163,15 +163,24 @@ class Embedder:
     @property
     def _socket(self) -> Path:
         # Agents of different versions must not share a process, and a socket's path is limited to 100 characters.
-        options, python = self.options, str(self.installed.python)
-        key = json.dumps([PROTOCOL, options.model, options.precision, options.threads, python, _SOURCE])
+        key = json.dumps([PROTOCOL, *self._arguments, sys.executable, _SOURCE])
         return self._folder / f"embedder-{sha256(key.encode()).hexdigest()[:16]}.sock"
 
+    @property
+    def _arguments(self) -> tuple[str, ...]:
+        options = self.options
+        return str(options.packaged.base), options.model, options.precision, str(options.threads)
+
     def _start(self) -> None:
-        if (state := self.installed.state()).kind != "ready":
-            raise EmbeddingUnavailable(
-                f"Search in documents is {state.text}. Tell the user; use another tool until then."
+        model = self.options.model
+        # A name on a hub, such as BAAI/x, must not lead to a folder of whoever made the working directory.
+        if Path(model).is_absolute() != (bool(model) and Path(model).exists()):
+            text = (
+                f"EMBEDDING_MODEL={model}: a folder is named by its whole path and exists; others are names on a hub."
             )
+            raise EmbeddingUnavailable(text)
+        if not model:
+            self.options.packaged.fetch()
         self._prepare_folder()
         with self._starting, _locked(self._socket.with_suffix(".lock")):
             if _answers(self._socket):
@@ -201,10 +210,9 @@ class Embedder:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         options = self.options
-        arguments = (str(self._socket), options.model, options.precision, str(options.threads))
-        command = [str(self.installed.python), "-I", "-c", _MAIN.format(source=_SOURCE), *arguments]
+        command = [sys.executable, "-I", "-c", _MAIN.format(source=_SOURCE), str(self._socket), *self._arguments]
         environment = {**_QUIET, **_PATIENT, **({} if options.model else _OFFLINE), **dict(options.environment)}
-        return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter of its environment
+        return subprocess.Popen(  # noqa: S603
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
 

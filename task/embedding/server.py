@@ -5,7 +5,6 @@ and its answers are frames: a JSON header and raw bytes.
 """
 
 import asyncio
-import gc
 import json
 import os
 import struct
@@ -20,9 +19,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from task.embedding.model import EmbeddingUnavailable, Encoder, Precision, load
+from task.embedding.model import Encoder, Precision, load
+from task.embedding.weights import EXTRA, EmbeddingUnavailable, PackagedModel
 
-BATCH = 4  # a question waits for one batch; small batches of similar lengths are also the fastest
 QUESTION = 8  # a request with more texts is a document
 BEAT_SECONDS = 1.0
 PROGRESS_SECONDS = 0.25
@@ -77,8 +76,8 @@ class Job:
         if not texts:
             self.finished.set_result(None)
 
-    def next_batch(self) -> list[int]:
-        batch = self._order[self.given : self.given + BATCH]
+    def next_batch(self, most: int) -> list[int]:
+        batch = self._order[self.given : self.given + most]
         self.given += len(batch)
         return batch
 
@@ -115,8 +114,6 @@ class EmbeddingServer:
                 job.fail(self._refusal)
             await asyncio.sleep(_REFUSING_SECONDS)  # so that the answers leave before the process ends
             return
-        gc.freeze()
-        gc.enable()
         await asyncio.gather(*(self._run_batches(model) for _ in range(model.at_once)))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,7 +143,7 @@ class EmbeddingServer:
                 self._work.clear()
                 continue
             job = self._next_job()
-            places = job.next_batch()
+            places = job.next_batch(model.batch)
             if job.given == len(job.texts):
                 self._drop(job)
             texts = [job.texts[place] for place in places]
@@ -190,9 +187,7 @@ class EmbeddingServer:
 
 def _unavailable(error: Exception) -> EmbeddingUnavailable:
     if isinstance(error, ImportError):
-        reason = (
-            f"Search by meaning is not installed ({error}). An operator has to install what AGENT_RAG__PYTHON lacks."
-        )
+        reason = f"EMBEDDING_MODEL needs packages that are not installed ({error}): pip install '{EXTRA}'."
     else:
         reason = f"The embedding model could not be loaded ({type(error).__name__}). Check EMBEDDING_MODEL."
     return EmbeddingUnavailable(reason)
@@ -222,8 +217,8 @@ async def _input_closed() -> None:
     transport.close()
 
 
-def main(socket: str, model: str, precision: str, threads: str) -> None:
+def main(socket: str, weights: str, model: str, precision: str, threads: str) -> None:
     os.nice(_NICE)
-    gc.disable()  # until the model is loaded: passes over what stays for good were a sixth of the start
-    asyncio.run(listen(Path(socket), partial(load, model, cast("Precision", precision), int(threads))))
-    os._exit(0)  # the thread may still be importing torch, and nothing waits for it
+    packaged = PackagedModel(Path(weights))
+    asyncio.run(listen(Path(socket), partial(load, packaged, model, cast("Precision", precision), int(threads))))
+    os._exit(0)  # a thread may still be loading the model, and nothing waits for it

@@ -13,7 +13,7 @@ from task.context.dcm_manager import ContextOptions, DCMManager
 from task.core_client.files import DialFiles
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
-from task.embedding.environment import EmbeddingEnvironment
+from task.embedding.weights import PackagedModel, weights_folder
 from task.errors import DCMInitError, InvalidRequest, SettingsError
 from task.llm.base import ChatModel
 from task.llm.embeddings import core_embeddings, openai_embeddings
@@ -85,7 +85,7 @@ def default_tools(
     most, kept = limits.max_download_bytes, rag.cache_seconds
     readings = Readings(files or DialFiles(endpoint), pool, max_size=most, seconds=kept, store=redis)
     tools: list[BaseTool] = [FileContentExtractionTool(endpoint, readings=readings)]
-    if rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible):
+    if rag.enabled:
         tools.append(_rag_tool(settings, readings, session, chat_model))
     tools.append(CalculatorTool())
     if url := settings.pyinterpreter_mcp_url:
@@ -116,6 +116,11 @@ def bounds_of(settings: Settings) -> Bounds:
     return Bounds.model_validate({**dict(chosen), "models": models, "limits": most})
 
 
+def packaged_model(settings: Settings) -> PackagedModel:
+    """The embedding model that comes with the product, in the folder of the settings."""
+    return PackagedModel(settings.rag.weights or weights_folder(settings.data_dir), process_environment())
+
+
 def redis_of(settings: Settings) -> RedisStore | None:
     """The Redis that the settings name."""
     return RedisStore(settings.redis_url.get_secret_value()) if settings.redis_url is not None else None
@@ -132,10 +137,11 @@ def _rag_tool(
     vectors = PgVectors(url, readings, seconds=rag.cache_seconds) if url else MemoryVectors(readings)
     embedder: Embeddings
     if not rag.embeddings:
-        environment, installed = process_environment(), EmbeddingEnvironment(rag.python)
+        environment = process_environment()
         variables = tuple(sorted(item for item in environment.items() if _FOR_EMBEDDER.fullmatch(item[0])))
-        embedding = EmbedderOptions(settings.embedding_model, rag.precision, rag.threads, variables)
-        embedder = Embedder(rag.process_dir or default_folder(), embedding, installed=installed)
+        packaged = packaged_model(settings)
+        embedding = EmbedderOptions(settings.embedding_model, rag.precision, rag.threads, variables, packaged)
+        embedder = Embedder(rag.process_dir or default_folder(), embedding)
     else:
         if "://" in rag.embeddings:
             key = rag.embeddings_key.get_secret_value() if rag.embeddings_key else ""

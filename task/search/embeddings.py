@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from task.closing import together
 from task.core_client.models import Caller
 from task.embedding.client import Embedder, Observer
-from task.embedding.environment import State
-from task.embedding.model import EmbeddingUnavailable
+from task.embedding.weights import EmbeddingUnavailable, State
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint

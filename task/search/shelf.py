@@ -19,7 +19,7 @@ from task.core_client.files import FileInfo
 from task.core_client.models import Caller
 from task.documents.model import Extraction
 from task.embedding.client import Observer
-from task.embedding.model import EmbeddingUnavailable
+from task.embedding.weights import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings, KeyRefused
 from task.search.ranking import Dense, DocumentIndex, Lexical, StoredVectors, indexed_texts

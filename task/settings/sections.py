@@ -143,8 +143,9 @@ class RagSettings(Section):
     max_chunks: int = setting(20_000, "Most chunks of one document; the rest is not searched.", ge=1)
     cache_seconds: int = setting(86_400, "Seconds that the text of a document and its index are kept.", ge=1)
     cache_bytes: int = setting(256 * 2**20, "Memory all kept indexes may take together.", ge=1)
-    python: Folder | None = setting(None, "Python of the embedding process; empty: `.venv-embedding`.")
-    torch_index: str = setting("", "Index of torch's builds for CPUs only, used to install it; empty: pip's own.")
+    weights: Folder | None = setting(
+        None, "Folder of the packaged embedding model; empty: `embedding` in `AGENT_DATA_DIR`, in a clone `.embedding`."
+    )
     embeddings: EmbeddingsPlace = setting(
         "", "What makes the vectors: a deployment, or https://host/v1/embeddings; empty: the packaged model."
     )
@@ -155,7 +156,7 @@ class RagSettings(Section):
         None, "PostgreSQL with pgvector for the vectors: postgresql://user:password@host/name; empty: in memory."
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(
-        "auto", "How the embedding model computes; `auto`: bfloat16 where the processor has it."
+        "auto", "How the embedding model computes; `auto`: in what the processor is fastest in."
     )
     threads: int = setting(0, "Threads of the embedding process; 0: one for every core.", ge=0)
     process_dir: Folder | None = setting(

@@ -49,7 +49,7 @@ class Settings(Section):
     dry_run: bool = bare(False, "Never let a coding run change anything, also with `--apply`.")
     pyinterpreter_mcp_url: HttpUrl | None = bare(None, "MCP address of a Python interpreter; empty: `up` starts one.")
     ddg_mcp_url: HttpUrl | None = bare(None, "MCP address of a search server; empty: `dial-agent up` starts one.")
-    embedding_model: str = bare("", "Whole path or hub name of a sentence-transformers model; empty: the installed.")
+    embedding_model: str = bare("", "Whole path or hub name of a sentence-transformers model; empty: the packaged.")
     otel_exporter_otlp_endpoint: HttpUrl | None = bare(
         None, "Collector of spans, such as http://host:4318; needs `otel`: see [Observability](observability.md)."
     )

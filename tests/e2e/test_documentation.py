@@ -162,7 +162,7 @@ async def test_a_page_can_be_followed_from_a_clone_with_a_filled_env(page: str, 
     for name in ("task", "mcp_servers", "core_config"):
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", clone)
-    for name in (".venv-kernel", ".venv-embedding"):
+    for name in (".venv-kernel", ".embedding"):
         (clone / name).symlink_to(ROOT / name)
     for name, text in scene.files.items():
         (clone / name).write_text(text, encoding="utf-8")

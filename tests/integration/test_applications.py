@@ -70,7 +70,7 @@ class Door:
 async def door(core: Handler, tmp_path: Path, **settings: Any) -> AsyncGenerator[Door]:
     async with peer(core) as running, ClientSession() as session:
         fixed = {"dial_endpoint": running.url, "data_dir": tmp_path, "deployments": {"image": "off"}}
-        chosen = Settings.model_validate({**fixed, "rag": {"python": "/no/embedding"}, **settings})
+        chosen = Settings.model_validate({**fixed, "embedding_model": "/no/embedding", **settings})
         async with running_agent(chosen) as url:
             yield Door(running, url, session)
 

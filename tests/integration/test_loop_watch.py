@@ -172,7 +172,7 @@ async def watched(tmp_path: Path) -> AsyncGenerator[Watched]:
             variables = {
                 "AGENT_HTTP__MODE": "dial", "AGENT_HTTP__TITLES": "off", "AGENT_DATA_DIR": str(tmp_path / "agent"),
                 "AGENT_MCP_SERVERS": json.dumps([{"name": "peer", "url": server}]), "DEPLOYMENT_NAME": MODEL,
-                "AGENT_RAG__PYTHON": "/no/embedding", "DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "key-one",
+                "EMBEDDING_MODEL": "/no/embedding", "DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "key-one",
             }  # fmt: skip
             watch = ["tests.support.loop_watch", str(report), str(MOST * slowness())]
             async with (

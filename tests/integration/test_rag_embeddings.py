@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from aiohttp import web
-from typer.testing import CliRunner
 
-from task.cli.app import app
 from task.cli.doctor import results
-from task.embedding.model import EmbeddingUnavailable
+from task.embedding.weights import EmbeddingUnavailable
 from task.errors import SettingsError
 from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint
@@ -206,11 +204,9 @@ async def test_the_product_embeds_by_a_deployment_of_core_or_by_an_address(tmp_p
 
 
 async def test_with_embeddings_by_address_nothing_has_to_be_installed() -> None:
-    settings = Settings.model_validate({"rag": {"embeddings": "words", "python": "/no/embedding"}})
+    settings = Settings.model_validate({"rag": {"embeddings": "words", "weights": "/no/embedding"}})
     [row] = await results(settings, "search in documents")
     assert (row.state, row.found) == ("ok", "embedded by words")
-    installed = CliRunner().invoke(app, ["embedding"], env={"AGENT_RAG__EMBEDDINGS": "words"})
-    assert (installed.exit_code, "nothing has to be installed" in installed.stdout) == (0, True)
     [tool] = [tool for tool in default_tools(settings) if isinstance(tool, RagTool)]
     assert (await tool.state()).kind == "ready"
 

@@ -100,7 +100,7 @@ async def command_console(
     work.mkdir(exist_ok=True)
     values = {
         "backend": "openai", "openai_base_url": upstream, "openai_api_key": "sk-test", "deployment_name": MODEL,
-        "data_dir": str(folder / "data"), "rag": {"python": "/no/embedding"},
+        "data_dir": str(folder / "data"), "embedding_model": "/no/embedding",
     }  # fmt: skip
     file.write_text(json.dumps({**values, **settings}))
     console = ListedConsole(file, work, output or ListedOutput())

@@ -28,7 +28,7 @@ from tests.support.clock import FakeClock
 
 NOWHERE = "http://127.0.0.1:9"
 NOON = 1_800_000_000.0
-SETTINGS = Settings.model_validate({"dial_endpoint": NOWHERE, "rag": {"python": "/no/embedding"}})
+SETTINGS = Settings.model_validate({"dial_endpoint": NOWHERE, "embedding_model": "/no/embedding"})
 
 
 class KeysAreBuckets(DialFiles):

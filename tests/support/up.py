@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from task.embedding.environment import EmbeddingEnvironment
 from tests.support.isolation import NO_OLLAMA
 from tests.support.ports import free_port
 
@@ -86,7 +85,6 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
         "AGENT_SEARCH_PORT": "0",
         "AGENT_INTERPRETER__PORT": "0",
         "AGENT_RAG__PROCESS_DIR": EMBEDDING_DIR,
-        "AGENT_RAG__PYTHON": str(EmbeddingEnvironment().python),  # where it is missing, `up` must not install it here
     }
     return {**base, **environ}
 

@@ -17,14 +17,14 @@ from tests.support.isolation import SERVICES
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = frozenset({
     "IPython", "PIL", "alembic", "faiss", "jupyter_client", "langchain_text_splitters", "matplotlib", "mcp", "numpy",
-    "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn", "sqlalchemy",
-    "torch", "transformers",
+    "onnxruntime", "openvino", "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn",
+    "sqlalchemy", "tokenizers", "torch", "transformers",
 })  # fmt: skip
 LATER = frozenset({"aidial_client", "httpx", "jsonschema", "openai", "prometheus_client"})  # of the agent's requests
 # Half a second each; a test run waits for its collection, and every worker makes its own.
 SLOW_TO_COLLECT = frozenset({
-    "aidial_client", "docx", "faiss", "langchain_text_splitters", "mcp", "openai", "openpyxl", "pandas", "pptx",
-    "sentence_transformers", "torch",
+    "aidial_client", "docx", "faiss", "langchain_text_splitters", "mcp", "onnx", "openai", "openpyxl", "openvino",
+    "pandas", "pptx", "sentence_transformers", "torch",
 })  # fmt: skip
 # What the command line needs before it knows which command was meant.
 SERVERS = frozenset({"aiohttp", "aidial_client", "aidial_sdk", "fastapi", "httpx", "pydantic", "starlette", "uvicorn"})

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 INTERPRETER = """#!/bin/sh
 case "$*" in
   -c*) echo {version} ;;
-  up|embedding) echo "$*, torch from $AGENT_RAG__TORCH_INDEX" >> asked.txt; exit ;;
+  up) echo "$*" >> asked.txt; exit ;;
   "-m task.cli.environments .venv "*) mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$0" .venv/bin/dial-agent ;;
 esac
 echo "$*" >> asked.txt
@@ -28,7 +28,6 @@ def project(tmp_path: Path) -> Path:
     for name in (
         "locks/agent",
         "locks/tools",
-        "task/embedding/requirements",
         "mcp_servers/python_interpreter/requirements",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from task.console.configuration import ConfigurationManager
-from task.embedding.model import EmbeddingUnavailable, load
+from task.embedding.client import Embedder, EmbedderOptions
+from task.embedding.weights import EmbeddingUnavailable
 from task.errors import SettingsError
 from task.settings import Settings, load_settings, sources
 
@@ -74,7 +75,7 @@ RELATIVE = [
         "AGENT_TOOL_PATHS=tools.py",
         "AGENT_DATA_DIR=data",
         "AGENT_STORE__URL=sqlite:///store.db",
-        "AGENT_RAG__PYTHON=py",
+        "AGENT_RAG__WEIGHTS=w",
     ),
     'AGENT_MCP_SERVERS=[{"name": "x", "command": "python3", "args": ["server.py"]}]',
     'AGENT_MCP_SERVERS=[{"name": "x", "command": "bin/server"}]',
@@ -106,11 +107,11 @@ def test_a_relative_home_is_not_followed(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.fault("workspace: a folder that is called like a model on a hub")
-def test_a_name_on_a_hub_is_not_a_folder_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_on_a_hub_is_not_a_folder_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "BAAI" / "x").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EmbeddingUnavailable, match="named by its whole path"):
-        load("BAAI/x")
+        await Embedder(tmp_path, EmbedderOptions("BAAI/x")).embed(["text"])
 
 
 @pytest.mark.fault("workspace: a `.env` that is not UTF-8")

@@ -6,14 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from task.errors import AgentError
+from task.wheels import WeightsUnavailable
 
 RUNTIME = "xllamacpp==2026.10.11549"  # the package that runs weights
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")  # its hashes
-
-
-class WeightsUnavailable(AgentError):
-    """Weights that cannot be downloaded or used; the text gives the reason and what would help."""
 
 
 @dataclass(frozen=True, slots=True)

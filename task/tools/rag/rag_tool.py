@@ -15,7 +15,7 @@ from task.core_client.files import DialFiles
 from task.documents.extract import is_readable
 from task.documents.model import Block, counted
 from task.embedding.client import Embedder, Observer, default_folder
-from task.embedding.environment import State
+from task.embedding.weights import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
 from task.output.sinks import StageSink, request_arguments

@@ -92,7 +92,7 @@ class Row:
             "AGENT_BACKEND": self.backend.name, "DEPLOYMENT_NAME": MODEL, "DIAL_ENDPOINT": self.core.url,
             "DIAL_API_KEY": API_KEY, "AGENT_TOOL_PATHS": ",".join(str(FOLDER / name) for name in TOOLS),
             "AGENT_LIMITS__STEPS": str(STEPS), "AGENT_HTTP__STEPS": str(STEPS), "AGENT_LLM__ATTEMPTS": "1",
-            "AGENT_HTTP__REQUESTS_PER_MINUTE": "100000", "AGENT_RAG__PYTHON": "/no/embedding",
+            "AGENT_HTTP__REQUESTS_PER_MINUTE": "100000", "EMBEDDING_MODEL": "/no/embedding",
             "AGENT_DEPLOYMENTS__TOOLS": ORACLE,
             **self.backend.settings(self.peer),
         }  # fmt: skip
