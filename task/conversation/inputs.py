@@ -120,10 +120,8 @@ def attachment_note(attachments: Sequence[Attachment]) -> str:
     for item in attachments:
         quoted = item.quoted
         place = item.url or item.reference_url or (QUOTED if quoted else "(its content is not stored as a file)")
-        title, kind = (
-            " ".join(text.split()) for text in (item.title or place.rsplit("/", 1)[-1], item.type or UNKNOWN)
-        )
-        lines.append(f"- {title} ({kind}): {place}")
+        title, kind = item.title or place.rsplit("/", 1)[-1], item.type or UNKNOWN
+        lines.append(f"- {' '.join(title.split())} ({' '.join(kind.split())}): {place}")
         if len(quoted) > MOST_QUOTED:
             quoted = f"{quoted[:MOST_QUOTED]}\n{CUT}{len(quoted) - MOST_QUOTED} more characters]"
         lines += [f"> {line}" for line in quoted.splitlines()]  # which no text inside can end
