@@ -11,7 +11,7 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 # What tests and checks need beside the product.
 TOOLS   := $(VENV)/.tools
-# The kernels' environment, with what people's code may import, beside the product's own.
+# The kernels' environment, with what users' code may import, beside the product's own.
 KERNELS := .venv-kernel
 KERNELS_READY := $(KERNELS)/.ready
 # The embedding model; `make run` downloads it itself.
