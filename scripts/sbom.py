@@ -124,7 +124,7 @@ def _bill(program: str, name: str, environment: str) -> dict[str, Any]:
     bill: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     if name == "agent":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        optional = [lines for extra, lines in project["optional-dependencies"].items() if extra != "dev"]
+        optional = [project["optional-dependencies"][extra] for extra in ("dapr", "otel")]  # of the image
         names = required(chain(project["dependencies"], *optional))
         own = [item for item in bill["components"] if canonicalize_name(item["name"]) in names]
         bill["components"] = [*own, *vendored()]
