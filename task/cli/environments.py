@@ -24,7 +24,7 @@ from task.errors import AgentError
 
 KERNELS = Path(__file__).parents[2] / "mcp_servers" / "python_interpreter" / "requirements.txt"
 # What only pip is configured with; uv would go past the user's own index, or not get through.
-_OF_PIP = re.compile(r"\.(extra-index-url|index-url|no-index|find-links|proxy|cert|client-cert|trusted-host)=")
+_OF_PIP = re.compile(r"\.(extra-index-url|index-url|no-index|find-links|proxy|cert|client-cert|trusted-host)=(?!'')")
 _OF_UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE")
 _OTHER_PYTHONS, _RAW_PROGRESS = (22, 3), (24, 1)  # the pip that first had `--python`, `--progress-bar=raw`
 _FETCHES = re.compile(r"\s*Downloading (?:\S*/)?([^\s/-]+)-\S+\.(?:whl|tar\.gz)")

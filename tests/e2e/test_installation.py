@@ -1,12 +1,15 @@
-"""The wheel as a stranger installs it: an empty environment, an empty home, an empty folder, three questions."""
+"""The product as a stranger installs it, from the wheel and from a clone: in an empty home, with three questions."""
 
 import asyncio
-import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
@@ -15,16 +18,19 @@ import pytest
 
 from task.llm.scripted import Reply, says, wants
 from tests.support.chat_reader import chat_reader
-from tests.support.document_turns import reads_the_file
+from tests.support.document_turns import RAG, attached_urls, reads_the_excerpts
 from tests.support.documents import manual
-from tests.support.up import ROOT, UNUSED_PORT, RunningProduct
+from tests.support.isolation import OUTSIDE
+from tests.support.ports import free_port
+from tests.support.up import ROOT, RunningProduct
 from tests.support.upstream import Received, openai_upstream
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
+KEPT = re.compile(r"(PIP|UV|SSL|LANG|LC)(_\w+)?|\w+_(proxy|PROXY)")
 MEBIBYTE = 2**20
-MOST_MEBIBYTES = 1200  # program, kernels' environment, weights
-MOST_OF_PIP = 1.5  # the first start, by the seconds of the bare `pip install` before it
+MOST_MEBIBYTES = 1280  # the program, the kernels' environment and the embedding model
+MOST_OF_PIP = 1.5  # the first start, in units of the bare `pip install` before it
 LIBRARIES = "numpy, pandas, scipy.stats, sklearn.ensemble, matplotlib.pyplot, plotly.express, openpyxl, docx, PIL"
 CODE = f"""
 import {LIBRARIES}
@@ -35,45 +41,72 @@ except ModuleNotFoundError as error:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """`programs` of an environment that has the wheel, and how long the bare `pip install` took."""
-
-    programs: Path
-    seconds: float
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("installed")
-    listed = ["git", "ls-files", "-co", "--exclude-standard"]
-    for name in subprocess.check_output(listed, cwd=ROOT, text=True).splitlines():
-        if (ROOT / name).is_file():
-            (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "clone" / name).write_bytes((ROOT / name).read_bytes())
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    dist = Path(os.environ.get("DIST", folder / "dist"))  # `make release` has built it
-    if "DIST" not in os.environ:
-        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", dist, folder / "clone"], check=True)
-    [wheel] = dist.glob("*.whl")
-    started = perf_counter()
-    subprocess.run([*pip, "install", "--constraint", ROOT / "constraints.txt", wheel], check=True)
-    return Installed(python.parent, perf_counter() - started)
-
-
 def model(received: Received) -> Reply:
     last = received.messages[-1]
     if last["role"] == "tool":
         return says(last["content"])
     text = last["content"]
+    if "Excerpt [" in text:
+        return reads_the_excerpts(received)
     if "plate" in text:
-        return reads_the_file(received)
+        return wants(RAG, request="How should I clean the plate?", file_url=attached_urls(received)[0])
     return wants("execute_code", code=CODE) if "code" in text else says("25 * 47 = 1175")
 
 
-def stated(folder: Path) -> dict[str, tuple[int, int]]:
+def tracked(*folders: str) -> list[Path]:
+    """The project's files below these folders, as a clone has them."""
+    listed = ["git", "ls-files", "-co", "--exclude-standard", *folders]
+    names = map(Path, subprocess.check_output(listed, cwd=ROOT, text=True).splitlines())
+    return [name for name in names if (ROOT / name).is_file()]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    for name in tracked():
+        (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "clone" / name).write_bytes((ROOT / name).read_bytes())
+        (tmp_path / "clone" / name).chmod((ROOT / name).stat().st_mode)
+    return tmp_path / "clone"
+
+
+@asynccontextmanager
+async def started(home: Path, folder: Path, *command: str, **variables: str) -> AsyncGenerator[RunningProduct]:
+    """The product once its table is printed; nothing of this machine but its programs and its package index."""
+    kept = {name: value for name, value in OUTSIDE.items() if KEPT.fullmatch(name)}
+    names = ("AGENT_PORT", "AGENT_CORE_PORT", "AGENT_SEARCH_PORT", "AGENT_INTERPRETER__PORT")
+    environ = {**kept, **{name: str(free_port()) for name in names}, "HOME": str(home), **variables}
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environ, stdout=PIPE, stderr=STDOUT)
+    product = RunningProduct(home, environ, process)
+    reading = asyncio.create_task(product.read())
+    try:
+        await product.having("Ready in", 1200)
+        yield product
+    finally:
+        await product.stop(signal.SIGTERM)  # make sends no other signal on
+        await reading
+
+
+async def answers(product: RunningProduct) -> list[str]:
+    """What it answers to a question about a document and one that needs code, over DIAL, and to one over `/v1`."""
+    key = (product.home / ".local/share/dial-agent/core.key").read_text().strip()
+    agent, core = (f"http://127.0.0.1:{product.environ[name]}" for name in ("AGENT_PORT", "AGENT_CORE_PORT"))
+    async with chat_reader(core, key) as reader:
+        file = await reader.upload("manual.txt", manual().encode(), "text/plain")
+        found = await reader.ask("How should I clean the plate?", file)
+        ran = await reader.ask("Run the code.")
+    body = {"model": "general-purpose-agent", "messages": [{"role": "user", "content": "What is 25*47?"}]}
+    async with aiohttp.ClientSession() as session, session.post(f"{agent}/v1/chat/completions", json=body) as response:
+        return [found.text, ran.text, (await response.json())["choices"][0]["message"]["content"]]
+
+
+def check(found: list[str]) -> None:
+    searched, ran, calculated = found
+    assert "Wash it in warm soapy water" in searched
+    assert "No module named 'task' 42" in ran
+    assert calculated == "25 * 47 = 1175"
+
+
+def states(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file below the folder except byte code, which Python itself writes."""
     files = (path for path in folder.rglob("*") if path.suffix != ".pyc" and path.is_file())
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
@@ -86,53 +119,59 @@ def mebibytes(*folders: Path) -> float:
 
 
 async def test_an_installed_wheel_answers_in_an_empty_folder_and_writes_to_the_data_folder_only(
-    installed: Installed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home, work, program = tmp_path / "home", tmp_path / "empty", installed.programs.parent
+    home, work, program = tmp_path / "home", tmp_path / "empty", tmp_path / "program"
     home.mkdir()
     work.mkdir()
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "LANG"))}
-    ports = {f"AGENT_{name}PORT": UNUSED_PORT for name in ("", "CORE_")}
-    ports |= {f"AGENT_{name}PORT": "0" for name in ("SEARCH_", "INTERPRETER__")}
-    path = f"{installed.programs}:{os.environ['PATH']}"
-    before = stated(program)
+    subprocess.run([sys.executable, "-m", "venv", program], check=True)
+    pip = [program / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    dist = Path(OUTSIDE.get("DIST", tmp_path / "dist"))  # `make release` has built it
+    if not dist.exists():
+        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", dist, clone], check=True)
+    [wheel] = dist.glob("*.whl")
+    before = perf_counter()
+    subprocess.run([*pip, "install", "--constraint", ROOT / "constraints.txt", wheel], check=True)
+    installing, states_before = perf_counter() - before, states(program)
+    subprocess.run([*pip, "check"], check=True)
+    printed = subprocess.check_output([program / "bin/dial-agent", "--version"], cwd=work, text=True)
+    assert printed == f"dial-agent {version('dial-general-purpose-agent')}\n"
+    [packages] = program.glob("lib/python*/site-packages")
+    missing = [name for name in tracked("task", "mcp_servers") if not (packages / name).is_file()]
+    assert {name.name for name in missing} == {"Dockerfile"}
+
+    path = f"{program / 'bin'}:/usr/local/bin:/usr/bin:/bin"  # no shims of other users' tools, which write to a home
     async with openai_upstream(then=model) as upstream:
-        variables = {**kept, **ports, "HOME": str(home), "PATH": path, "OPENAI_BASE_URL": upstream.url}
-        command = ("dial-agent", "up", "--port", "0", "--core-port", "0", "--ready-file", str(home / "ready.json"))
-        started = perf_counter()
-        process = await asyncio.create_subprocess_exec(
-            installed.programs / command[0], *command[1:], cwd=work, env=variables, stdout=PIPE, stderr=STDOUT
-        )
-        product = RunningProduct(home, variables, process)
-        reading = asyncio.create_task(product.read())
-        try:
-            await product.having("Ready in", 900)
-            seconds = perf_counter() - started
-            ready = json.loads((home / "ready.json").read_text())
-            key = (home / ".local/share/dial-agent/core.key").read_text().strip()
-            async with chat_reader(ready["core"], key) as reader:
-                file = await reader.upload("manual.txt", manual().encode(), "text/plain")
-                found = await reader.ask("How should I clean the plate?", file)
-                ran = await reader.ask("Run the code.")
-            body = {"model": "general-purpose-agent", "messages": [{"role": "user", "content": "What is 25*47?"}]}
-            url = f"{ready['agent']}/v1/chat/completions"
-            async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
-                answer = (await response.json())["choices"][0]["message"]["content"]
-        finally:
-            await product.stop()
-            await reading
-    assert "MICROWAVE OVEN" in found.text
-    assert "No module named 'task' 42" in ran.text
-    assert answer == "25 * 47 = 1175"
-    assert stated(program) == before
+        command, variables = (str(program / "bin/dial-agent"), "up"), {"OPENAI_BASE_URL": upstream.url, "PATH": path}
+        before = perf_counter()
+        async with started(home, work, *command, **variables) as product:
+            starting = perf_counter() - before
+            check(await answers(product))
+    assert states(program) == states_before
     assert list(work.iterdir()) == []
-    subprocess.run([installed.programs / "dial-agent", "init"], cwd=work, check=True, stdout=subprocess.DEVNULL)
+    assert {path.name for path in home.iterdir()} <= {".local", ".cache"}
+    size = mebibytes(program, home)
+    with capsys.disabled():
+        print(f"\nbare pip install {installing:.0f} s, first start {starting:.0f} s, on disk {size:.0f} MiB")
+    assert size <= MOST_MEBIBYTES
+    assert starting <= MOST_OF_PIP * installing
+
+    subprocess.run([program / "bin/dial-agent", "init"], cwd=work, check=True, stdout=subprocess.DEVNULL)
     for file in filter(Path.is_file, work.rglob("*")):
         assert file.read_bytes() == (ROOT / file.relative_to(work)).read_bytes()
     assert (work / "docker-compose.yml").exists()
-    assert {path.name for path in home.rglob("*") if path.parent == home} <= {".local", ".cache", "ready.json"}
-    size = mebibytes(program, home)
+
+
+async def test_make_run_answers_in_a_clean_clone(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    command, before = ("make", "run", f"PYTHON={sys.executable}"), perf_counter()
+    async with openai_upstream(then=model) as upstream:
+        variables = {"OPENAI_BASE_URL": upstream.url, "PATH": os.environ["PATH"]}
+        async with started(home, clone, *command, **variables) as product:
+            starting = perf_counter() - before
+            check(await answers(product))
     with capsys.disabled():
-        print(f"\nbare pip install {installed.seconds:.0f} s, first start {seconds:.0f} s, on disk {size:.0f} MiB")
-    assert size <= MOST_MEBIBYTES
-    assert seconds <= MOST_OF_PIP * installed.seconds
+        print(f"\nmake run: {starting:.0f} s, on disk {mebibytes(clone, home):.0f} MiB")

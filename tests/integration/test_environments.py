@@ -162,6 +162,34 @@ async def test_what_python_lacks_is_named(
     assert not folder.exists()
 
 
+UV = """#!/bin/sh
+echo "$@" >> "$HOME/asked"
+echo "error: Failed to fetch: large" && echo "  Caused by: dns error" && exit 2
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("variables", "asked"),
+    [
+        ({}, True),
+        ({"PIP_INDEX_URL": "INDEX"}, False),
+        ({"PIP_INDEX_URL": "INDEX", "UV_INDEX": "https://x.example"}, True),
+    ],
+)
+async def test_uv_installs_where_it_is_there_unless_only_pip_is_configured(
+    folder: Path, index: PackageIndexPeer, tmp_path: Path, variables: dict[str, str], asked: bool
+) -> None:
+    (tmp_path / "uv").write_text(UV)
+    (tmp_path / "uv").chmod(0o755)
+    index_url = {name: value.replace("INDEX", f"{index.url}/simple") for name, value in variables.items()}
+    given = {"PIP_INDEX_URL": "", "HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin", **index_url}
+    printed = await output(await making(folder, index, 0, **given))
+    assert (tmp_path / "asked").exists() == asked
+    assert ("dns error. What was downloaded is kept: try again" in printed) == asked
+    assert folder.exists() != asked
+
+
 @pytest.mark.fault("installation: two versions beside each other, and a downgrade")
 def test_versions_with_other_lists_do_not_share_an_environment(folder: Path) -> None:
     before, listed = kernels_name(folder.with_name("list.txt")), folder.with_name("list.txt")
