@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ class EmbedderOptions:
     """Which model, and how it computes.
 
     `model` is a folder or a name on a model hub, empty for the `packaged` one; `threads` 0 takes all cores.
-    `environment` are the only variables the process gets.
+    `cross_encoder`, named like a model, is what `rank` uses. `environment` are the only variables the process gets.
     """
 
     model: str = ""
@@ -58,6 +58,7 @@ class EmbedderOptions:
     threads: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     packaged: PackagedModel = field(default_factory=PackagedModel)
+    cross_encoder: str = ""
 
 
 def default_folder() -> Path:
@@ -107,17 +108,30 @@ class Embedder:
         Raises:
             EmbeddingUnavailable: the model cannot be loaded, or the process dies twice.
         """
-        report = observer or (lambda done: None)
+        request = await asyncio.to_thread(_encoded, Frame("embed"), texts)
+        answer = await self._answer(request, observer or (lambda done: None))
+        return await asyncio.to_thread(_matrix, answer, len(texts))
+
+    async def rank(self, question: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """How well each text answers the question, by the cross-encoder of the options.
+
+        Raises:
+            EmbeddingUnavailable: it cannot be loaded.
+        """
+        _check_name("AGENT_RAG__CROSS_ENCODER", self.options.cross_encoder)
+        request = _encoded(Frame("rank", {"model": self.options.cross_encoder}), [question, *texts])
+        return _matrix(await self._answer(request, lambda done: None), len(texts))[:, 0]
+
+    async def _answer(self, request: Frame, report: Observer) -> Frame:
         with queued("embedding"):
             try:
-                answer = await self._request(texts, report)
+                return await self._request(request, report)
             except (ConnectionError, TimeoutError):
                 try:
-                    answer = await self._request(texts, report)
+                    return await self._request(request, report)
                 except (ConnectionError, TimeoutError) as error:
                     text = "The embedding process ended twice. Try again later or tell the user."
                     raise EmbeddingUnavailable(text) from error
-        return await asyncio.to_thread(_matrix, answer, len(texts))
 
     async def start(self) -> None:
         """Start the process, which loads the model at once; a search that follows reports what is wrong with it."""
@@ -128,8 +142,7 @@ class Embedder:
         """End the process, if this agent has started it or is starting it now."""
         await asyncio.to_thread(self._end)
 
-    async def _request(self, texts: Sequence[str], report: Observer) -> Frame:
-        request = await asyncio.to_thread(_encoded, texts)
+    async def _request(self, request: Frame, report: Observer) -> Frame:
         reader, writer = await self._connect()
         process = self._process
         try:
@@ -163,7 +176,7 @@ class Embedder:
     @property
     def _socket(self) -> Path:
         # Agents of different versions must not share a process, and a socket's path is limited to 100 characters.
-        key = json.dumps([PROTOCOL, *self._arguments, sys.executable, _SOURCE])
+        key = json.dumps([PROTOCOL, *self._arguments, self.options.cross_encoder, sys.executable, _SOURCE])
         return self._folder / f"embedder-{sha256(key.encode()).hexdigest()[:16]}.sock"
 
     @property
@@ -211,7 +224,12 @@ class Embedder:
     def _spawn(self) -> subprocess.Popen[bytes]:
         options = self.options
         command = [sys.executable, "-I", "-c", _MAIN.format(source=_SOURCE), str(self._socket), *self._arguments]
-        environment = {**_QUIET, **_PATIENT, **({} if options.model else _OFFLINE), **dict(options.environment)}
+        environment = {
+            **_QUIET,
+            **_PATIENT,
+            **({} if options.model or options.cross_encoder else _OFFLINE),
+            **dict(options.environment),
+        }
         return subprocess.Popen(  # noqa: S603
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -255,12 +273,19 @@ def _is_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return bool(output.poll(seconds * 1000)) and process.stdout.readline() == b"ready\n"
 
 
-def _encoded(texts: Sequence[str]) -> Frame:
+def _check_name(setting: str, model: str) -> None:
+    # A name on a hub, such as BAAI/x, must not lead to a folder of whoever made the working directory.
+    if Path(model).is_absolute() != (bool(model) and Path(model).exists()):
+        text = f"{setting}={model}: a folder is named by its whole path and exists; others are names on a hub."
+        raise EmbeddingUnavailable(text)
+
+
+def _encoded(request: Frame, texts: Sequence[str]) -> Frame:
     import orjson  # several times as fast as json, whose single call would hold up the event loop
 
     # Half of a surrogate pair, as in "\ud800", is not text.
     whole = [text.encode(errors="replace").decode() for text in texts]
-    return Frame("embed", body=orjson.dumps(whole))
+    return replace(request, body=orjson.dumps(whole))
 
 
 def _matrix(frame: Frame, rows: int) -> NDArray[np.float32]:

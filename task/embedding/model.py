@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -127,3 +128,12 @@ class SentenceModel:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One normalised row for each text."""
         return self._model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+
+
+@cache
+def load_ranker(model: str) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+    """A cross-encoder: scores each text but the first by how well it answers the first, one row for each."""
+    from sentence_transformers import CrossEncoder  # pyright: ignore[reportMissingImports]
+
+    ranker = CrossEncoder(model)
+    return lambda texts: ranker.predict([(texts[0], text) for text in texts[1:]], show_progress_bar=False)

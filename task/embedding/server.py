@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from task.embedding.model import Encoder, Precision, load
+from task.embedding.model import Encoder, Precision, load, load_ranker
 from task.embedding.weights import EXTRA, EmbeddingUnavailable, PackagedModel
 
 QUESTION = 8  # a request with more texts is a document
@@ -99,6 +99,7 @@ class EmbeddingServer:
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self._load = load
         self._threads = ThreadPoolExecutor(thread_name_prefix="model")
+        self._ranking = ThreadPoolExecutor(1)
         self._jobs: deque[Job] = deque()
         self._work = asyncio.Event()
         self._refusal: EmbeddingUnavailable | None = None
@@ -121,6 +122,9 @@ class EmbeddingServer:
         job: Job | None = None
         try:
             request = await receive(reader)
+            if request.kind == "rank":
+                await self._rank(request, writer)
+                return
             job = Job(json.loads(request.body))
             if job.texts:
                 self._jobs.append(job)
@@ -134,6 +138,17 @@ class EmbeddingServer:
             if job is not None:
                 self._drop(job)
             writer.close()
+
+    async def _rank(self, request: Frame, writer: asyncio.StreamWriter) -> None:
+        def scores() -> bytes:
+            return load_ranker(request.facts["model"])(json.loads(request.body)).astype("<f4").tobytes()
+
+        try:
+            body = await asyncio.get_running_loop().run_in_executor(self._ranking, scores)
+        except Exception as error:
+            await send(writer, Frame("unavailable", body=str(_unavailable(error, "AGENT_RAG__CROSS_ENCODER")).encode()))
+        else:
+            await send(writer, Frame("vectors", {"rows": len(body) // 4}, body))
 
     async def _run_batches(self, model: Encoder) -> None:
         # Several of these share the jobs.
@@ -185,11 +200,11 @@ class EmbeddingServer:
             gone.cancel()
 
 
-def _unavailable(error: Exception) -> EmbeddingUnavailable:
+def _unavailable(error: Exception, setting: str = "EMBEDDING_MODEL") -> EmbeddingUnavailable:
     if isinstance(error, ImportError):
-        reason = f"EMBEDDING_MODEL needs packages that are not installed ({error}): pip install '{EXTRA}'."
+        reason = f"{setting} needs packages that are not installed ({error}): pip install '{EXTRA}'."
     else:
-        reason = f"The embedding model could not be loaded ({type(error).__name__}). Check EMBEDDING_MODEL."
+        reason = f"The embedding model could not be loaded ({type(error).__name__}). Check {setting}."
     return EmbeddingUnavailable(reason)
 
 

@@ -51,6 +51,7 @@ from task.tools.workspace.bounds import PROGRAM, installation_of, refusal
 from task.tools.workspace.commands import CommandLimits
 from task.tools.workspace.launcher import launcher_command
 
+_OF_SEARCH = {"k", "context_tokens", "whole_tokens", "seconds", "reranker", "cross_encoder", "max_chunks"}
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
 _FOR_EMBEDDER = re.compile(
     r"HF_(ENDPOINT|HOME|HUB_CACHE|TOKEN)|(HTTPS?|NO)_PROXY|XDG_CACHE_HOME|HOME|LANG|PATH|REQUESTS_CA_BUNDLE|"
@@ -140,7 +141,9 @@ def _rag_tool(
         environment = process_environment()
         variables = tuple(sorted(item for item in environment.items() if _FOR_EMBEDDER.fullmatch(item[0])))
         packaged = packaged_model(settings)
-        embedding = EmbedderOptions(settings.embedding_model, rag.precision, rag.threads, variables, packaged)
+        embedding = EmbedderOptions(
+            settings.embedding_model, rag.precision, rag.threads, variables, packaged, rag.cross_encoder
+        )
         embedder = Embedder(rag.process_dir or default_folder(), embedding)
     else:
         if "://" in rag.embeddings:
@@ -158,7 +161,9 @@ def _rag_tool(
         vectors=vectors,
         model=chat_model,
         options=RagOptions(
-            **rag.model_dump(include={"k", "context_tokens", "whole_tokens", "seconds", "reranker", "max_chunks"}),
+            **rag.model_dump(
+                include={"k", "context_tokens", "whole_tokens", "seconds", "reranker", "cross_encoder", "max_chunks"}
+            ),
             counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
         ),
     )

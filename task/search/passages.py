@@ -1,18 +1,25 @@
 """The excerpts for the model: ordered by a deployment, with their neighbours, numbered, within a token budget."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from task.conversation.messages import Message, system, user
-from task.errors import ProviderError
+from task.errors import ProviderError, ToolError
 from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta, Usage
 from task.search.chunks import Chunk, ChunkedDocument
 from task.search.ranking import Hit
 from task.telemetry.operations import model_request
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +159,23 @@ async def reranked(
     except (ProviderError, TimeoutError) as error:
         logger.warning("the excerpts were not reordered: %s", type(error).__name__)
         return list(hits)
+
+
+async def reordered(
+    rank: Callable[[str, Sequence[str]], Awaitable[NDArray[np.float32]]],
+    question: str,
+    hits: Sequence[Hit],
+    documents: Sequence[ChunkedDocument],
+) -> list[Hit]:
+    """The hits, the first ten of them by the scores of a cross-encoder; unchanged where there is none."""
+    best = hits[:MOST]
+    texts = [documents[hit.document].chunks[hit.chunk].indexed(documents[hit.document].name) for hit in best]
+    try:
+        scores = await rank(question, texts)
+    except ToolError as error:
+        logger.warning("the excerpts were not reordered: %s", error)
+        return list(hits)
+    return [*(best[at] for at in (-scores).argsort(kind="stable")), *hits[MOST:]]
 
 
 def ordered(text: str, hits: Sequence[Hit]) -> list[Hit]:

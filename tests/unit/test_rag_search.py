@@ -1,16 +1,18 @@
 """Search by meaning, words and phrases, with vectors that only know words, and the order a deployment gives."""
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from task.documents.model import Block
-from task.errors import ProviderError
+from task.errors import ProviderError, ToolError
 from task.llm.base import TextDelta, Usage
 from task.llm.scripted import Pause, Reply, ScriptedModel, says
 from task.search.chunks import ChunkedDocument, chunk_document
-from task.search.passages import estimated_tokens, ordered, passages, reranked, whole
+from task.search.passages import estimated_tokens, ordered, passages, reordered, reranked, whole
 from task.search.ranking import (
     DocumentIndex,
     Hit,
@@ -133,6 +135,18 @@ async def order(*replies: Reply, spent: list[Usage] | None = None) -> list[int]:
     usage = spent if spent is not None else []
     found = await reranked(ScriptedModel(*replies), "Which part?", HITS, [DOCUMENT], usage.append)
     return [hit.chunk for hit in found]
+
+
+@pytest.mark.parametrize("fault", [None, ToolError("no such model")])
+async def test_a_cross_encoder_orders_the_ten_best_excerpts_or_leaves_them(fault: ToolError | None) -> None:
+    async def rank(question: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        if fault is not None:
+            raise fault
+        assert (question, len(texts)) == ("Which part?", 10)
+        return np.array(["part 7" in text for text in texts], np.float32)
+
+    found = [hit.chunk for hit in await reordered(rank, "Which part?", HITS, [DOCUMENT])]
+    assert found == (list(range(12)) if fault else [7, *range(7), 8, 9, 10, 11])
 
 
 async def test_the_best_excerpts_come_first_by_one_request() -> None:

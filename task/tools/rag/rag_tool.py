@@ -23,7 +23,7 @@ from task.permissions.taint import Origin
 from task.search.answers import QUOTE_CHARS, UNSUPPORTED, CheckedAnswer, checked, request
 from task.search.chunks import ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings
-from task.search.passages import Passage, asked, estimated_tokens, passages, reranked, whole
+from task.search.passages import Passage, asked, estimated_tokens, passages, reordered, reranked, whole
 from task.search.ranking import Hit, SearchOptions, build_index, ranked
 from task.search.readings import Readings
 from task.search.shelf import MAX_CHUNKS, DocumentCache, Opened, Shelf
@@ -54,7 +54,8 @@ class RagOptions:
     """The model reads `k` chunks, and their neighbours and further chunks within `context_tokens`.
 
     Documents of at most `whole_tokens` together are read whole. `counts_with` names the tool for counting and summing,
-    if there is one; `seconds` limits one call. `reranker` is a deployment that orders the best chunks.
+    if there is one; `seconds` limits one call. `reranker` is a deployment that orders the best chunks,
+    `cross_encoder` a model of the embedding process that does.
     """
 
     k: int = 3
@@ -63,6 +64,7 @@ class RagOptions:
     seconds: float = SECONDS
     counts_with: str = ""
     reranker: str = ""
+    cross_encoder: str = ""
     search: SearchOptions = field(default_factory=SearchOptions)
     max_chunks: int = MAX_CHUNKS
 
@@ -289,6 +291,8 @@ class RagTool(BaseTool):
             for item, index in zip(opened, indexes, strict=True)
         )
         hits = await asyncio.to_thread(ranked, indexes, question, cosines, self._options.search)
+        if self._options.cross_encoder and isinstance(self._embedder, Embedder):
+            hits = await reordered(self._embedder.rank, question, hits, documents)
         if deployment := self._options.reranker:
             model = self._model(deployment, caller)
             hits = await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
