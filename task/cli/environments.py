@@ -113,7 +113,9 @@ def _create(folder: Path, variables: Mapping[str, str]) -> None:
         uv = _uv(variables)
         if uv is None:
             raise InstallationFailed("This Python has no module `venv`. Install it, or uv.") from None
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)  # noqa: S603
+        command = [uv, "venv", "--quiet", "--python", sys.executable, str(folder)]
+        if subprocess.run(command, env=dict(variables), check=False).returncode:  # noqa: S603
+            raise InstallationFailed("uv could not make an environment") from None
     else:
         venv.create(folder, clear=True, symlinks=True)
 
@@ -219,7 +221,7 @@ def main(folder: str, *arguments: str) -> None:
                 _create(place, variables)
             # Python compiles what is imported; all of it would take longer than the rest and a third more of the disk.
             install(place, ["--no-compile", *arguments], variables, lambda _: None)
-    except InstallationFailed as error:
+    except (InstallationFailed, OSError) as error:
         sys.exit(str(error))
 
 
