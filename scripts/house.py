@@ -45,7 +45,7 @@ def sizes(files: Mapping[str, str]) -> Figures:
     rooms: dict[str, Counter[str]] = defaultdict(Counter)
     for path, text in files.items():
         kind = path.rpartition(".")[2]
-        if kind == "py":
+        if kind == "py" and path.startswith(TREES):  # setup.py at the root is packaging
             rooms[room_of(path)].update(files=1, lines=len(text.splitlines()))
         elif kind in DATA and path.startswith(TREES):
             rooms[room_of(path)][kind] += len(text.splitlines())
