@@ -184,7 +184,7 @@ async def _tools(
     if skilled or any(item.name == READ_SKILL for item in request.messages):
         skills = await skills_of(services, profile, request.caller, request.skills, request.messages)
         gate = replace(gate, refusal=partial(not_allowed, skills))
-        if reading := skill_tools(services, profile, skills, own):
+        if reading := skill_tools(services, profile, skills):
             request = replace(request, caller=replace(request.caller, skills=skills))
             own = [*own, *reading]
     taken = named(own)

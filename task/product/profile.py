@@ -26,7 +26,7 @@ from task.permissions.decisions import PermissionMode
 from task.permissions.names import names_of
 from task.product.backends import Backend
 from task.product.names import Deployments, named_tools
-from task.product.skills import DialSkills, skill_tools
+from task.product.skills import skill_tools
 from task.prompts import SYSTEM_PROMPT
 from task.settings.sections import AgentSettings
 from task.shared.redis_store import REPLICAS, RedisStore
@@ -74,7 +74,6 @@ class Services:
     mcp: MCPHub
     telemetry: Telemetry
     applications: Applications
-    skills: DialSkills
     redis: RedisStore | None = None
     core_key: str = ""
     closes: tuple[Callable[[], Awaitable[object]], ...] = ()
@@ -237,7 +236,7 @@ async def offered(
     """The agent's own tools, those of the caller's workspace, and those of the servers, without a caller of those that
     answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
     own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]
-    own += skill_tools(services, profile, profile.skills, own) if profile.skills else []
+    own += skill_tools(services, profile, profile.skills) if profile.skills else []
     found = await named_tools(services, profile, caller, named(own))
     key = caller.api_key if caller is not None else services.core_key
     tools = [*(await available(services, profile, own, key) if key else own), *found.tools]

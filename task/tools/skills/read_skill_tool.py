@@ -28,10 +28,10 @@ _MEANT = {
 
 
 class ReadSkillTool(BaseTool):
-    """Reads the instructions of a skill, or one of its files; `tools` are the names of the turn's others."""
+    """Reads the instructions of a skill, or one of its files."""
 
-    def __init__(self, skills: Sequence[Skill], tools: Sequence[str]) -> None:
-        self.skills, self._tools = {skill.name: skill for skill in skills}, tools
+    def __init__(self, skills: Sequence[Skill]) -> None:
+        self.skills = {skill.name: skill for skill in skills}
         share = max(LEAST_CHARS, CATALOGUE_CHARS // max(len(skills), 1))
         listed = "\n".join(f"- {skill.name}: {skill.description[:share]}" for skill in skills)
         self.spec = ToolSpec(
@@ -58,19 +58,13 @@ class ReadSkillTool(BaseTool):
         shown = content.decode(errors="replace")
         if path == INSTRUCTIONS:
             body = instructions_of(content).replace("</skill", "<\\/skill")
-            shown = f'<skill name="{skill.name}">\n{body}\n</skill>\n\n{self._files(skill)}'
+            places = f"execute_code, where you have it, finds them in skills/{skill.name}/"
+            if skill.source == "workspace":
+                places += f", commands in {WORKSPACE_FOLDER}/{skill.name}/"
+            files = f"Its files, for `path`: {', '.join(skill.files)}; {places}" if skill.files else "It has no others"
+            shown = f'<skill name="{skill.name}">\n{body}\n</skill>\n\n[{files}.]'
         words = f"{OUTSIDE}\n\n{shown}" if outside else shown
         return Message(Role.TOOL, words, unsourced=outside, memo=skill.model_dump_json())
-
-    def _files(self, skill: Skill) -> str:
-        if not skill.files:
-            return "[It has no other files.]"
-        listed = f"Its files, for `path`: {', '.join(skill.files)}"
-        if "execute_code" in self._tools:
-            listed += f"; code in execute_code finds them in skills/{skill.name}/"
-        if skill.source == "workspace":
-            listed += f"; in the workspace they are in {WORKSPACE_FOLDER}/{skill.name}/"
-        return f"[{listed}]"
 
 
 def not_allowed(skills: Sequence[Skill], request: CallRequest) -> str:
