@@ -5,18 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from task.api.failures import failures
-from task.api.schemas import AttachmentBody, RequestModel, ResponseModel, Text
+from task.api.schemas import AttachmentBody, RequestModel, Text
 from task.api.service import CurrentService, router
 from task.core_client.files import file_id_of
 from task.product.skills import skills_of
-from task.skills.skill import Source
+from task.skills.skill import Skill
 from task.tools.mcp.offers import LONGEST_PICK, MAX_ARGUMENTS, MCPItem
-
-
-class SkillBody(ResponseModel):
-    name: str
-    description: str
-    source: Source
 
 
 class Choice(RequestModel):
@@ -27,7 +21,7 @@ class Choice(RequestModel):
 routes = router("Platform")
 
 
-@routes.get("/skills", response_model=dict[Literal["skills"], list[SkillBody]], responses=failures())
+@routes.get("/skills", response_model=dict[Literal["skills"], list[Skill]], responses=failures())
 async def list_skills(service: CurrentService) -> Any:
     """The skills that the caller may use, for a request's `skills`."""
     return {"skills": await skills_of(service.services, service.profile, service.caller.of_tools())}

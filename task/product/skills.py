@@ -55,10 +55,10 @@ PICKED = "pick_"  # begins the ids of calls that the user's choice makes, by whi
 TRUSTED = "skills.trusted"  # in the data folder: digests of workspaces' skills, with + or - in front as the user agreed
 
 
-def skills_in(root: Path, source: Source, left_out: Callable[[str], object] = logger.warning) -> list[Skill]:
+def skills_in(root: Path, source: Source) -> list[Skill]:
     """The skills in the folders of `root`, a real path, with all their files as they are now.
 
-    What cannot be used is left out, links out of `root` too; `left_out` is called with the reason.
+    What cannot be used is left out, links out of `root` too; the log has the reason.
     """
     found, room = list[Skill](), MOST_BYTES_OF_FOLDER
     try:
@@ -78,16 +78,16 @@ def skills_in(root: Path, source: Source, left_out: Callable[[str], object] = lo
                     room -= skill.size
                     found.append(skill)
                 except (OSError, ValueError, ToolError) as error:
-                    left_out(f"the skill {root}/{name} is left out: {error}")
+                    logger.warning("the skill %s/%s is left out: %s", root, name, error)
     except (OSError, ToolError) as error:
-        left_out(f"the folder of skills {root} cannot be read: {error}")
+        logger.warning("the folder of skills %s cannot be read: %s", root, error)
     return found
 
 
-def operator_skills(folders: Iterable[Path], left_out: Callable[[str], object] = logger.warning) -> list[Skill]:
-    """The skills in the folders of the settings; `left_out` as for `skills_in`."""
+def operator_skills(folders: Iterable[Path]) -> list[Skill]:
+    """The skills in the folders of the settings."""
     roots = [Path(os.path.realpath(folder)) for folder in folders]
-    return catalogue(skill for root in roots for skill in skills_in(root, "operator", left_out))
+    return catalogue(skill for root in roots for skill in skills_in(root, "operator"))
 
 
 def workspace_skills(

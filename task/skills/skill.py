@@ -68,8 +68,6 @@ def skill_of(folder: str, content: dict[str, bytes], source: Source, url: str = 
     name, given = header.get("name"), header.get("description")
     if (used := next((one for one in (name, folder) if _NAME.fullmatch(str(one))), None)) is None:
         raise ValueError("its name may have lower-case letters, digits and single hyphens only, at most 64")
-    if name not in (None, folder):
-        logger.warning("the skill %s is not named like its folder %r", used, folder)
     # Invisible letters could show users something else than the model.
     letters = given if isinstance(given, str) else ""
     shown = "".join(letter for letter in letters if letter.isprintable() or letter.isspace())

@@ -227,7 +227,6 @@ class Server:
         )
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
         self.of_users = spec.forward_key or spec.sign_in
-        self.client.tools_only = bool(spec.called)  # of servers that users name
         # By the model: where tools are listed, reading is one of them.
         self.readable = not spec.called and (spec.tools is None or READ_RESOURCE in spec.tools)
 

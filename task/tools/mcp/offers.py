@@ -79,10 +79,10 @@ class Offer:
 Listing = tuple[Offer, float]  # with its age in seconds
 
 
-async def offer_of(client: Client, server: str, *, others: bool = True) -> Offer:
-    """The server's tools, and with `others` what it has of resources and prompts, if it lists them in time."""
+async def offer_of(client: Client, server: str) -> Offer:
+    """The server's tools, and what it has of resources and prompts, if it lists them in time."""
     has = client.server_capabilities
-    readable, prompting = others and bool(has.resources), others and bool(has.prompts)
+    readable, prompting = bool(has.resources), bool(has.prompts)
     no_tools = has.tools is None and (readable or prompting)
     first, *found = await asyncio.gather(
         asyncio.sleep(0, []) if no_tools else _pages(client.list_tools, "tools"),
