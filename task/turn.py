@@ -189,7 +189,7 @@ async def _tools(
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
-    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
+    discover = partial(named_tools, services, profile) if profile.names or profile.servers else services.mcp.discover
     found = await discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *profile.kept(found.tools)) if policy.offers(tool.name)]

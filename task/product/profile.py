@@ -35,7 +35,7 @@ from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
 from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.mcp.hub import MCPHub
+from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.results import MCPFailure
 from task.tools.models import Caller
@@ -102,13 +102,13 @@ class Profile:
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
     offers tools; `annotations`: citations in DIAL are in the text, too; `timezone` is that of callers who name none,
     `clock` gives Unix time. `names` are deployments, applications and toolsets that are tools by their name alone,
-    `folders` files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile
-    is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
-    of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
-    door's, `skills` what the model may read for a kind of task, `skill_urls` addresses of further ones in DIAL.
-    Tools of servers that take more than `tool_share` of the model's window are found, not sent; `agents` is None where
-    the agent has no sub-agents. `project` reads what the project that is worked on says to agents. The tools of the MCP
-    server that is `withheld` are not offered.
+    `servers` MCP servers that a client names for itself, `folders` files and folders in DIAL as context; `application`
+    is the id of the application in DIAL that the profile is of, or empty: it is part of every key of what is kept
+    between requests. `builtin` is an expression for the names of the own and the servers' tools that it keeps, None for
+    all; `starters` are titles and texts in place of the door's, `skills` what the model may read for a kind of task,
+    `skill_urls` addresses of further ones in DIAL. Tools of servers that take more than `tool_share` of the model's
+    window are found, not sent; `agents` is None where the agent has no sub-agents. `project` reads what the project
+    that is worked on says to agents. The tools of the MCP server that is `withheld` are not offered.
     """
 
     backend: Backend
@@ -133,6 +133,7 @@ class Profile:
     timezone: str = "UTC"
     clock: Callable[[], float] = time.time
     names: tuple[str, ...] = ()
+    servers: tuple[ServerSpec, ...] = ()
     folders: tuple[str, ...] = ()
     application: str = ""
     builtin: str | None = None

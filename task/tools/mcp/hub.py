@@ -144,7 +144,8 @@ class MCPHub:
         """
         servers = [server for server in self._servers if caller is not None or not server.of_users]
         for spec in named:
-            self._named[spec.url] = server = self._named.pop(spec.url, None) or Server(self, spec)
+            place = f"{spec.url} {dict(spec.headers)}"  # clients name servers with headers of their own
+            self._named[place] = server = self._named.pop(place, None) or Server(self, spec)
             servers.append(server)
         if (spare := len(self._named) - MAX_NAMED) > 0:  # those of running calls stay, however many others are named
             idle = [url for url, one in self._named.items() if not one.client.running and one not in servers]
