@@ -48,8 +48,8 @@ OPTIONS = ("allow_once", "allow_always", "reject_once", "reject_always")
 STOPS = {"length": "max_tokens", "content_filter": "refusal", "limited": "max_turn_requests", "cancelled": "cancelled"}
 USAGE = {"totalTokens": "total_tokens", "inputTokens": "prompt_tokens", "outputTokens": "completion_tokens"}
 UNDO = schema.AvailableCommand(name="undo", description="Take back what the last prompt changed in the folder.")
-BUSY = "This session is answering already. Wait for the answer, or cancel it."
 NO_ADDRESS = "The MCP server {} has no HTTP address; programs are named in AGENT_MCP_SERVERS."
+SHOWN = {"text": acp.update_agent_message_text, "reasoning": acp.update_agent_thought_text}
 Place = Callable[[Path, Callable[..., EditorWorkspace]], ConsoleProduct]
 
 
@@ -83,18 +83,16 @@ class EditorSession:
     `answering` is the prompt in progress, if there is one; when it is cancelled, its run is stopped.
     """
 
-    def __init__(
-        self, session_id: str, editor: Editor, store: Store, product: ConsoleProduct, servers: Sequence[Any]
-    ) -> None:
+    def __init__(self, session_id: str, editor: Editor, store: Store, product: ConsoleProduct, servers: Any) -> None:
         self.session_id, self.mode = session_id, PermissionMode.DEFAULT
         self.answering: asyncio.Task[Any] | None = None
         self._editor, self._store, self._rejected = editor, store, set[tuple[str, str]]()
-        self._folder, self._teps = product.tools, product.settings.teps
-        self._changes = Changes(self._folder.folder, product.settings.data_dir, store.database.place)
-        workspace = next((item for item in self._folder.workspaces if isinstance(item, EditorWorkspace)), None)
+        self._product, folder = product, product.tools
+        self._changes = Changes(folder.folder, product.settings.data_dir, store.database.place)
+        workspace = next((item for item in folder.workspaces if isinstance(item, EditorWorkspace)), None)
         if workspace is not None:
             workspace.changes = self._changes
-        self.calls = Calls(named([*product.profile.tools, *self._folder.tools]), workspace)
+        self.calls = Calls(named([*product.profile.tools, *folder.tools]), workspace)
         web = [stranger(item.model_dump()) for item in servers if isinstance(item, schema.HttpMcpServer)]
         self._programs = [item.name for item in servers if not isinstance(item, schema.HttpMcpServer)]
         self._profile = replace(product.profile, servers=tuple(web))
@@ -115,7 +113,7 @@ class EditorSession:
             await self.update(acp.update_agent_message_text(done))
             return {"stopReason": "end_turn"}
         if not self._changes.run_id:
-            for note in (*map(NO_ADDRESS.format, self._programs), *await self._folder.missing()):
+            for note in (*map(NO_ADDRESS.format, self._programs), *await self._product.tools.missing()):
                 await self.update(acp.update_agent_thought_text(f"{note}\n\n"))
             await self.update(update_available_commands([UNDO]))
         used, ended, metadata = dict.fromkeys(USAGE, 0), dict[str, Any](), {FOLDER: self._profile.folder}
@@ -127,10 +125,8 @@ class EditorSession:
                 self._changes.run_id = run.run_id
                 async for event in self._runner.events(OWNER, run.run_id):
                     match event.type:
-                        case "text":
-                            await self.update(acp.update_agent_message_text(event.data["text"]))
-                        case "reasoning":
-                            await self.update(acp.update_agent_thought_text(event.data["text"]))
+                        case "text" | "reasoning" as kind:
+                            await self.update(SHOWN[kind](event.data["text"]))
                         case "usage":
                             used = {name: count + event.data[USAGE[name]] for name, count in used.items()}
                         case "error" | "finished" | "approval":
@@ -139,7 +135,8 @@ class EditorSession:
                             await self.update(*self.calls.take())
                 if ended.get("status") != "suspended":
                     break
-                await self._decide(run.run_id)
+                for item in await self._store.approvals.list(OWNER, run_id=run.run_id):
+                    await self._decide(item)
                 request = await self._preparing.resumed(self._caller, run.run_id)
         finally:
             await self._runner.end_in(OWNER, self.session_id)
@@ -151,44 +148,35 @@ class EditorSession:
             await self.update(acp.update_agent_message_text(ended["text"]))
         return {"stopReason": STOPS.get(status) or STOPS.get(ended["finish_reason"], "end_turn"), "usage": used}
 
-    def cancel(self) -> None:
-        """End the prompt in progress, if there is one. What it has written stays, its questions stay open."""
-        if self.answering is not None and not self.answering.cancelling():
-            self.answering.cancel()
-
     async def close(self) -> None:
         """End what runs, and what was opened; the conversation stays."""
-        self.cancel()
-        await close_all(self._runner.close, self._changes.close, self._folder.close)
+        if self.answering is not None:
+            self.answering.cancel()
+        await close_all(self._runner.close, self._changes.close, self._product.tools.close)
 
-    async def _decide(self, run_id: str) -> None:
-        """Ask about the open calls of the run."""
-        for item in await self._store.approvals.list(OWNER, run_id=run_id):
-            kind = item.tool, item.card["grant_description"]
-            chosen = "reject_always" if kind in self._rejected else await self._permission(item)
-            if chosen == "reject_always":
-                self._rejected.add(kind)
-            if chosen:
-                answer = Answer(chosen.startswith("allow"), always=chosen == "allow_always")
-                with suppress(Conflict):  # another door was faster, or it has expired
-                    await self._preparing.answer(self._caller, item.approval_id, answer)
-
-    async def _permission(self, item: Approval) -> str:
-        """What the user chose; empty: nothing, or another door has answered."""
-        lasting = item.card["grant_description"] and self._teps.remember_confirmations
+    async def _decide(self, item: Approval) -> None:
+        """Ask about an open call, unless such calls are always rejected."""
+        wider = item.card["grant_description"]
+        lasting = wider and self._product.settings.teps.remember_confirmations
         offered = [name for name in OPTIONS if lasting or "always" not in name]
         options = [{"optionId": name, "name": name.replace("_", " ").capitalize(), "kind": name} for name in offered]
-        asked = serialize_params(await self.calls.asked(item))
-        await self.update(*self.calls.take())
-        params = {"sessionId": self.session_id, "toolCall": asked, "options": options}
-        asking = asyncio.create_task(self._editor.send_request("session/request_permission", params))
-        while not asking.done() and (await self._store.approvals.get(OWNER, item.approval_id)).status == "waiting":
-            await asyncio.wait({asking}, timeout=POLL_SECONDS)
-        asking.cancel()
-        with suppress(*UNDONE, asyncio.InvalidStateError):
-            chosen = ensure_dict(ensure_dict(asking.result()).get("outcome")).get("optionId")
-            return chosen if chosen in offered else ""
-        return ""
+        chosen: Any = "reject_always"
+        if (item.tool, wider) not in self._rejected:
+            *before, asked = await self.calls.asked(item)
+            await self.update(*before)
+            params = {"sessionId": self.session_id, "toolCall": serialize_params(asked), "options": options}
+            asking = asyncio.create_task(self._editor.send_request("session/request_permission", params))
+            while not asking.done() and (await self._store.approvals.get(OWNER, item.approval_id)).status == "waiting":
+                await asyncio.wait({asking}, timeout=POLL_SECONDS)
+            asking.cancel()
+            chosen = ""
+            with suppress(*UNDONE, asyncio.InvalidStateError):  # or another door has answered
+                chosen = ensure_dict(ensure_dict(asking.result()).get("outcome")).get("optionId")
+        if chosen in offered:
+            self._rejected |= {(item.tool, wider)} if chosen == "reject_always" else set()
+            answer = Answer(chosen.startswith("allow"), always=chosen == "allow_always")
+            with suppress(Conflict):  # another door was faster, or it has expired
+                await self._preparing.answer(self._caller, item.approval_id, answer)
 
 
 class Door:
@@ -201,25 +189,25 @@ class Door:
         self._sessions = dict[str, EditorSession]()
 
     async def initialize(self, client_capabilities: schema.ClientCapabilities | None = None, **_: Any) -> Any:
-        files = client_capabilities.fs if client_capabilities is not None else None
-        self.editor.does = frozenset(f"fs/{name}" for name, does in files or () if does is True)
+        files = (client_capabilities or schema.ClientCapabilities()).fs or ()
+        self.editor.does = frozenset(f"fs/{name}" for name, does in files if does is True)
         info = {"name": "dial-agent", "title": "DIAL agent", "version": self._version}
         return {"protocolVersion": acp.PROTOCOL_VERSION, "agentCapabilities": CAN, "agentInfo": info}
 
-    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Any:
-        folder, store = _existing(cwd), await self._services.store.get()
+    async def new_session(self, cwd: str, mcp_servers: Sequence[Any], **_: Any) -> Any:
+        folder, store = _folder(cwd)[0], await self._services.store.get()
         session_id = (await store.sessions.start(OWNER, origin="console")).session_id
-        return {"sessionId": session_id, **self._open(session_id, folder, store, mcp_servers or ())}
+        return {"sessionId": session_id, **self._open(session_id, folder, store, mcp_servers)}
 
-    async def load_session(self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Any:
-        folder, store = _existing(cwd), await self._services.store.get()
+    async def load_session(self, cwd: str, session_id: str, mcp_servers: Sequence[Any], **_: Any) -> Any:
+        (folder, real), store = _folder(cwd), await self._services.store.get()
         await store.processes.interrupt_orphans()
         stored = await store.sessions.get(OWNER, session_id)
-        if (other := await _folder_of(store, session_id)) not in (None, _real(cwd)):
+        if (other := await _folder_of(store, session_id)) not in (None, real):
             raise InvalidRequest(f"This session works in {other}; open it there.")
         if (before := self._sessions.pop(session_id, None)) is not None:
             await before.close()
-        modes = self._open(session_id, folder, store, mcp_servers or ())
+        modes = self._open(session_id, folder, store, mcp_servers)
         session = self._sessions[session_id]
         for message in stored.messages:
             session.calls.add(message)
@@ -228,12 +216,12 @@ class Door:
                 await session.update(shown(message.text()))
             await session.update(*session.calls.take())
         for item in await store.approvals.list(OWNER, session_id=session_id):
-            await session.update(await session.calls.asked(item))
+            await session.update(*await session.calls.asked(item))
         return modes
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> Any:
         store, found = await self._services.store.get(), list[dict[str, Any]]()
-        page, real = await store.sessions.list(OWNER, cursor=cursor), cwd and _real(cwd)
+        page, real = await store.sessions.list(OWNER, cursor=cursor), cwd and _folder(cwd)[1]
         for item in page.items:
             folder = await _folder_of(store, item.session_id) or real
             if item.length and folder is not None and real in (None, folder):
@@ -250,13 +238,15 @@ class Door:
         if (session := self._sessions.get(session_id)) is None:
             raise NotFound("There is no such session here. Load it first.")
         if session.answering is not None and not session.answering.done():
-            raise Conflict(BUSY)
+            raise Conflict("This session is answering already. Wait for the answer, or cancel it.")
         session.answering = answering = asyncio.create_task(session.prompt(_message(prompt)))
         await asyncio.wait({answering})
         return {"stopReason": "cancelled"} if answering.cancelled() else answering.result()
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        self._sessions[session_id].cancel()
+        answering = self._sessions[session_id].answering
+        if answering is not None and not answering.cancelling():
+            answering.cancel()
 
     async def close(self) -> None:
         """End all sessions, and remove those in which nothing was said."""
@@ -274,14 +264,11 @@ class Door:
         return {"modes": {"currentModeId": str(PermissionMode.DEFAULT), "availableModes": modes}}
 
 
-def _existing(cwd: str) -> Path:
+def _folder(cwd: str) -> tuple[Path, str]:
+    """The folder as the editor calls it, perhaps by a link, and its real path."""
     if not os.path.isabs(cwd) or not os.path.isdir(cwd):
         raise InvalidRequest("cwd is not the absolute path of a folder.")
-    return Path(cwd)
-
-
-def _real(cwd: str) -> str:
-    return os.path.realpath(cwd)  # the editor may know it by a link
+    return Path(cwd), os.path.realpath(cwd)
 
 
 async def _folder_of(store: Store, session_id: str) -> str | None:

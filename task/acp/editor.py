@@ -102,6 +102,7 @@ class Calls(LoopObserver):
     def __init__(self, tools: Mapping[str, BaseTool], workspace: EditorWorkspace | None) -> None:
         super().__init__()
         self._tools, self._workspace = tools, workspace
+        self._root, self._written = (workspace.shown, workspace.written) if workspace is not None else (Path("/"), {})
         self._updates, self._shown = list[Any](), dict[str, schema.ToolCallStart]()
 
     def before(self, observer: LoopObserver) -> LoopObserver:
@@ -123,12 +124,11 @@ class Calls(LoopObserver):
             self._start(call)
         ended = message.tool_call_id if message.role is Role.TOOL and not message.interim else ""
         for known in [known for known in self._shown if ended in (known, outer_id(known))]:
-            shown, tool, content = self._shown.pop(known), self._tools.get(message.name or ""), list[Any]()
-            if self._workspace is not None and shown.kind == "edit":
-                written = [self._workspace.written.pop(place.path, None) for place in shown.locations or ()]
-                content += filter(None, written)
+            shown, tool = self._shown.pop(known), self._tools.get(message.name or "")
+            written = [self._written.pop(place.path, None) for place in shown.locations or () if shown.kind == "edit"]
             text = clipped(tool.shown(message.text()) if tool is not None else message.text(), RESPONSE_CHARS)
-            content.append(acp.tool_content(acp.text_block(code(text).text)))  # a picture in it must not be loaded
+            result = acp.tool_content(acp.text_block(code(text).text))  # a picture in it must not be loaded
+            content = [*filter(None, written), result]
             status: schema.ToolCallStatus = "failed" if message.failed else "completed"
             self._updates.append(acp.update_tool_call(shown.tool_call_id, status=status, content=content))
 
@@ -145,8 +145,8 @@ class Calls(LoopObserver):
         taken, self._updates = self._updates, []
         return taken
 
-    async def asked(self, item: Approval) -> schema.ToolCallProgress:
-        """The call of a question, with the change it would make, and its card."""
+    async def asked(self, item: Approval) -> list[Any]:
+        """The updates since the last time, and the call of a question, with the change it would make, and its card."""
         if item.call_id not in self._shown:  # it is a tool's, a sub-agent's, or was made in another process
             self._start(ToolCall(item.call_id, FunctionCall(item.tool, packed(item.arguments))))
         shown, given, card, texts = self._shown[item.call_id], item.arguments, item.card, None
@@ -160,18 +160,18 @@ class Calls(LoopObserver):
         text = f"{_CARD.validate_python(card).markdown(card['reason'])}\n{always}Code: {item.code}"
         content.append(acp.tool_content(acp.text_block(text)))
         about = shown.model_dump(include={"tool_call_id", "title", "kind", "locations", "raw_input"})
-        return schema.ToolCallProgress(**about, session_update="tool_call_update", status="pending", content=content)
+        asked = schema.ToolCallProgress(**about, session_update="tool_call_update", status="pending", content=content)
+        return [*self.take(), asked]
 
     def _start(self, call: ToolCall) -> None:
-        given, tool, places = call.arguments(), self._tools.get(call.name), list[schema.ToolCallLocation]()
-        with suppress(ValueError, KeyError):  # no file can have this path, or none is named
-            access = tool.workspace_access(given) if tool is not None else None
-            root = self._workspace.shown if self._workspace is not None else Path("/")
-            places = [schema.ToolCallLocation(path=str(root / path)) for path in (access.paths if access else ())]
-        effects = tool.effects if tool is not None else ()
-        kind: Any = next((kind for effect, kind in KINDS.items() if effect in effects), "other")
-        first = next((value.strip() for value in given.values() if isinstance(value, str) and value.strip()), "")
-        title = visible(f"{call.name}: {first.splitlines()[0][:60]}" if first else call.name).replace("](", "] (")
-        about: dict[str, Any] = {"status": "in_progress", "locations": places, "raw_input": given}
-        self._shown[call.id] = start = acp.start_tool_call(new_id("call"), title, kind=kind, **about)
+        given, tool, kind, places = call.arguments(), self._tools.get(call.name), "other", list[Any]()
+        if tool is not None:
+            kind = next((kind for effect, kind in KINDS.items() if effect in tool.effects), kind)
+            with suppress(ValueError, KeyError):  # no file can have this path, or none is named
+                access = tool.workspace_access(given)
+                paths = access.paths if access is not None else ()
+                places = [schema.ToolCallLocation(path=str(self._root / path)) for path in paths]
+        title = visible(tool.title(given) if tool is not None else call.name).replace("](", "] (")
+        about: dict[str, Any] = {"kind": kind, "status": "in_progress", "locations": places, "raw_input": given}
+        self._shown[call.id] = start = acp.start_tool_call(new_id("call"), title, **about)
         self._updates.append(start)
