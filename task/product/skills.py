@@ -119,7 +119,8 @@ async def dial_skill(session: aiohttp.ClientSession, endpoint: str, url: str, ap
         return None
     place = URL(f"{endpoint.rstrip('/')}/v2/{url}", encoded=True)
     try:
-        status, packed, _ = await fetched(session, place, core_headers(api_key), SECONDS, MOST_BYTES_IN_ALL)
+        # Longer than the caller waits for all: aiohttp would take an end at the same moment for its own.
+        status, packed, _ = await fetched(session, place, core_headers(api_key), 2 * SECONDS, MOST_BYTES_IN_ALL)
         name = unquote(url.rpartition("/")[2])
         return await asyncio.to_thread(lambda: skill_of(name, unpacked(packed), "dial", url)) if status == 200 else None
     except (aiohttp.ClientError, TimeoutError, OverflowError, ValueError) as error:

@@ -131,13 +131,12 @@ async def test_the_skills_of_an_application_are_read_with_the_key_of_its_user_in
         stored = p.core.skill(URL, {"SKILL.md": MINUTES["SKILL.md"].replace(b"Write", b"Take")}, ONE, TWO)
         other = p.core.skill(theirs, {"SKILL.md": b"---\ndescription: Of two.\n---\n"}, TWO)
         async with application(p, {"skills": [URL, missing, theirs], "builtin": ["look"]}) as chat:
-            for _ in range(3):
-                await chat.ask("Is it so?")
+            await chat.ask("Is it so?")
             stored.files["SKILL.md"] = b"---\ndescription: New.\n---\n"
             await chat.ask("And now?")
     shown = [catalogue(received) for received in p.upstream.requests]
-    assert shown == ["- minutes: Take minutes."] * 3 + ["- minutes: New."]
-    assert (stored.answered, other.answered) == ([200] * 4, [403] * 4)
+    assert shown == ["- minutes: Take minutes.", "- minutes: New."]
+    assert (stored.answered, other.answered) == ([200] * 2, [403] * 2)
 
 
 @pytest.mark.fault("skill: many large ones in one application")
