@@ -61,7 +61,8 @@ class EditorWorkspace(Workspace):
         content = super().read(path)
         with suppress(UnicodeDecodeError):
             content.decode()
-            text = (self._ask(READ, self.normalised(path)) or {}).get("content")
+            given = self._ask(READ, self.normalised(path)) if READ in self._editor.does else None
+            text = given and given.get("content")
             return text.encode(errors="replace") if isinstance(text, str) else content
         return content
 
@@ -82,8 +83,6 @@ class EditorWorkspace(Workspace):
         self.written[place] = acp.tool_diff_content(place, text, before)
 
     def _ask(self, method: str, relative: str, **params: Any) -> dict[str, Any] | None:
-        if method not in self._editor.does:
-            return None
         params |= {"sessionId": self._session_id, "path": str(self.shown / relative)}
         asked = asyncio.wait_for(self._editor.send_request(method, params), SECONDS)
         with suppress(*UNDONE):
@@ -102,7 +101,6 @@ class Calls(LoopObserver):
     def __init__(self, tools: Mapping[str, BaseTool], workspace: EditorWorkspace | None) -> None:
         super().__init__()
         self._tools, self._workspace = tools, workspace
-        self._root, self._written = (workspace.shown, workspace.written) if workspace is not None else (Path("/"), {})
         self._updates, self._shown = list[Any](), dict[str, schema.ToolCallStart]()
 
     def before(self, observer: LoopObserver) -> LoopObserver:
@@ -125,10 +123,11 @@ class Calls(LoopObserver):
         ended = message.tool_call_id if message.role is Role.TOOL and not message.interim else ""
         for known in [known for known in self._shown if ended in (known, outer_id(known))]:
             shown, tool = self._shown.pop(known), self._tools.get(message.name or "")
-            written = [self._written.pop(place.path, None) for place in shown.locations or () if shown.kind == "edit"]
             text = clipped(tool.shown(message.text()) if tool is not None else message.text(), RESPONSE_CHARS)
-            result = acp.tool_content(acp.text_block(code(text).text))  # a picture in it must not be loaded
-            content = [*filter(None, written), result]
+            content: list[Any] = [acp.tool_content(acp.text_block(code(text).text))]  # no picture in it is loaded
+            if self._workspace is not None and shown.kind == "edit":
+                written = [self._workspace.written.pop(place.path, None) for place in shown.locations or ()]
+                content[:0] = filter(None, written)
             status: schema.ToolCallStatus = "failed" if message.failed else "completed"
             self._updates.append(acp.update_tool_call(shown.tool_call_id, status=status, content=content))
 
@@ -159,18 +158,16 @@ class Calls(LoopObserver):
         always = f"*Always* would cover {words(wider)}.\n\n" if (wider := card["grant_description"]) else ""
         text = f"{_CARD.validate_python(card).markdown(card['reason'])}\n{always}Code: {item.code}"
         content.append(acp.tool_content(acp.text_block(text)))
-        about = shown.model_dump(include={"tool_call_id", "title", "kind", "locations", "raw_input"})
-        asked = schema.ToolCallProgress(**about, session_update="tool_call_update", status="pending", content=content)
-        return [*self.take(), asked]
+        return [*self.take(), acp.update_tool_call(shown.tool_call_id, status="pending", content=content)]
 
     def _start(self, call: ToolCall) -> None:
         given, tool, kind, places = call.arguments(), self._tools.get(call.name), "other", list[Any]()
         if tool is not None:
             kind = next((kind for effect, kind in KINDS.items() if effect in tool.effects), kind)
             with suppress(ValueError, KeyError):  # no file can have this path, or none is named
-                access = tool.workspace_access(given)
+                access, folder = tool.workspace_access(given), self._workspace
                 paths = access.paths if access is not None else ()
-                places = [schema.ToolCallLocation(path=str(self._root / path)) for path in paths]
+                places = [schema.ToolCallLocation(path=str(folder.shown / path)) for path in paths if folder]
         title = visible(tool.title(given) if tool is not None else call.name).replace("](", "] (")
         about: dict[str, Any] = {"kind": kind, "status": "in_progress", "locations": places, "raw_input": given}
         self._shown[call.id] = start = acp.start_tool_call(new_id("call"), title, **about)

@@ -231,17 +231,16 @@ async def test_a_permission_request_shows_the_change_its_risk_and_what_always_wo
     folder = project(tmp_path)
     session = await desk.at.open(folder)
     desk.script[:] = [wants("file_write", file_path="a.txt", content="new\n", intent="Because you asked"), DONE]
-    asked = (await session.say("Do it.", "allow_once")).asked[0]
+    answer = await session.say("Do it.", "allow_once")
+    [asked] = answer.asked
     diff, card = list(asked.tool_call.content or ())
     assert isinstance(diff, schema.FileEditToolCallContent)
     assert (diff.path, diff.old_text, diff.new_text) == (str(folder / "a.txt"), "one\ntwo\n", "new\n")
     shown = card.content.text if isinstance(card, schema.ContentToolCallContent) else None  # type: ignore[union-attr]
     assert all(part in str(shown) for part in ("Because you asked", "**Risk: ", "*Always* would cover ", "Code: "))
     assert [option.kind for option in asked.options] == ["allow_once", "allow_always", "reject_once", "reject_always"]
-    assert (asked.tool_call.kind, [place.path for place in asked.tool_call.locations or ()]) == (
-        "edit",
-        [str(folder / "a.txt")],
-    )
+    call = answer.calls[asked.tool_call.tool_call_id]
+    assert (call["kind"], [place.path for place in call["locations"]]) == ("edit", [str(folder / "a.txt")])
 
 
 @pytest.mark.asyncio(loop_scope="module")

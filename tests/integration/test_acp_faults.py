@@ -183,8 +183,8 @@ async def test_servers_of_the_editor_are_strangers_and_their_programs_are_not_st
         session = await at.open(work, mcp_servers=[web, program])
         answer = await session.say("Look.", "allow_once")
         tools = [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]]
-    assert [item.tool_call.title for item in answer.asked] == ["client_tickets_find"]
-    assert [status for _, status in answer.titles] == ["completed"]
+    assert [item.tool_call.tool_call_id for item in answer.asked] == [*answer.calls]
+    assert answer.titles == [("client_tickets_find", "completed")]
     assert [name for name in tools if name.startswith("client_")] == ["client_tickets_find"]
     assert "The MCP server local has no HTTP address" in str(answer.others)
     assert not started.exists()
