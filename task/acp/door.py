@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -53,14 +54,14 @@ SHOWN = {"text": acp.update_agent_message_text, "reasoning": acp.update_agent_th
 Place = Callable[[Path, Callable[..., EditorWorkspace]], ConsoleProduct]
 
 
-async def serve(services: Services, place: Place, version: str, given: int, taken: int) -> None:
+async def serve(services: Services, place: Place, given: int, taken: int) -> None:
     """Answer the editor on these descriptors until it is gone; `place` is the product in a folder."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(given, "rb", 0))
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
     pipe, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(taken, "wb", 0))
     loop.add_signal_handler(signal.SIGTERM, reader.feed_eof)
-    door = Door(services, place, version)
+    door = Door(services, place)
     router = build_agent_router(door)  # type: ignore[arg-type]
 
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
@@ -184,14 +185,14 @@ class Door:
 
     editor: Editor
 
-    def __init__(self, services: Services, place: Place, version: str) -> None:
-        self._services, self._place, self._version = services, place, version
+    def __init__(self, services: Services, place: Place) -> None:
+        self._services, self._place = services, place
         self._sessions = dict[str, EditorSession]()
 
     async def initialize(self, client_capabilities: schema.ClientCapabilities | None = None, **_: Any) -> Any:
         files = (client_capabilities or schema.ClientCapabilities()).fs or ()
         self.editor.does = frozenset(f"fs/{name}" for name, does in files if does is True)
-        info = {"name": "dial-agent", "title": "DIAL agent", "version": self._version}
+        info = {"name": "dial-agent", "title": "DIAL agent", "version": version("dial-general-purpose-agent")}
         return {"protocolVersion": acp.PROTOCOL_VERSION, "agentCapabilities": CAN, "agentInfo": info}
 
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any], **_: Any) -> Any:
