@@ -28,7 +28,7 @@ from task.product import Profile, Services
 from task.product.delegation import sub_agents
 from task.product.names import named_tools
 from task.product.profile import available, context_tools
-from task.product.skills import picked_calls, skill_tools, skills_of
+from task.product.skills import picked_calls, prompts_of, skill_tools, skills_of
 from task.skills import READ_SKILL
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
@@ -178,11 +178,12 @@ async def _tools(
     if profile.folders or any(file.type == FOLDER for file in attached):
         reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS and may_have(tool.name)]
         own = [*own, *(tool for tool in reading if tool.name not in named(own))]
-    skilled = request.skills or profile.skills or profile.skill_urls
+    skilled = request.skills or profile.skills or profile.skill_urls or services.mcp.prompting
     if skilled or any(item.name == READ_SKILL for item in request.messages):
         skills = await skills_of(services, profile, request.caller, request.skills, request.messages)
         gate = replace(gate, refusal=partial(not_allowed, skills))
-        if reading := skill_tools(services, profile, skills):
+        prompts = await prompts_of(services, profile, request.caller) if services.mcp.prompting else []
+        if reading := skill_tools(services, profile, [*skills, *prompts]):
             request = replace(request, caller=replace(request.caller, skills=skills))
             own = [*own, *reading]
     taken = named(own)

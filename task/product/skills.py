@@ -162,12 +162,23 @@ async def skills_of(
     return skills
 
 
+async def prompts_of(services: Services, profile: Profile, caller: Caller) -> list[Skill]:
+    """The prompts of MCP servers as skills; an application has none, as it names what it has."""
+    items = [] if profile.application else await services.mcp.prompts(caller)
+    known = [(item.pick[1:], item) for item in items]
+    return [
+        Skill(name=name, description=item.description or item.title, source="mcp", url=item.pick)
+        for name, item in known
+        if name.partition(":")[0] != profile.withheld
+    ]
+
+
 def skill_tools(services: Services, profile: Profile, skills: Sequence[Skill]) -> list[BaseTool]:
     """The tool that reads the skills, where operator and application let the turn have it."""
     if profile.builtin is not None and not profile.kept([ReadSkillTool(())]):
         skills = [skill for skill in skills if skill.source == "dial"]  # which the application names
     allowed = skills and (not profile.application or services.applications.allows(READ_SKILL))
-    return [ReadSkillTool(skills)] if allowed and profile.rules.policy.offers(READ_SKILL) else []
+    return [ReadSkillTool(skills, services.mcp.picked)] if allowed and profile.rules.policy.offers(READ_SKILL) else []
 
 
 def picked_calls(messages: Sequence[Message], picked: Sequence[str], tools: Sequence[BaseTool]) -> list[Message]:

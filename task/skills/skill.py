@@ -18,7 +18,7 @@ from task.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
-Source = Literal["picked", "workspace", "dial", "operator"]  # of two skills of one name, the earlier source's
+Source = Literal["picked", "workspace", "dial", "operator", "mcp"]  # of two skills of one name, the earlier source's
 
 READ_SKILL = "read_skill"
 INSTRUCTIONS = "SKILL.md"
@@ -37,7 +37,8 @@ class Skill(BaseModel, frozen=True):
 
     `content` are its files by their paths, with its instructions at `SKILL.md`; a skill that is gone has none.
     `allowed_tools` are the tools that its author restricts it to, None where it names none. Only what the operator
-    wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one.
+    wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one, or how users
+    pick it of an MCP server, which has the text.
     """
 
     name: str

@@ -124,6 +124,7 @@ class MCPHub:
         self.fresh_seconds = fresh_seconds
         self.patience = patience
         self.redis = redis
+        self.prompting = False  # a server has listed prompts
         self._servers = [Server(self, spec) for spec in servers]
         self._named: OrderedDict[str, Server] = OrderedDict()
 
@@ -172,6 +173,11 @@ class MCPHub:
     async def items(self, caller: Caller) -> list[MCPItem]:
         """The prompts and resources of all servers for this caller; what servers say of them is text from outside."""
         return [item for _, offer in await self._offers(caller) for item in offer.items]
+
+    async def prompts(self, caller: Caller) -> list[MCPItem]:
+        """The prompts without arguments that are needed, of the servers from which the model may read."""
+        offers = [offer for one, offer in await self._offers(caller) if one.readable]
+        return [item for offer in offers for item in offer.items if item.pick.startswith("/") and not item.required]
 
     async def picked(self, caller: Caller, pick: str, arguments: Mapping[str, str] | None = None) -> Attachment:
         """A resource, or a prompt with these arguments, for a message: a text to be quoted in it, which the user has

@@ -150,6 +150,7 @@ class Catalogue:
             self.failure = MCPFailure(Fault.BROKEN, self._server, text)
         else:
             self.offer, self.failure = offer, None
+            self._hub.prompting |= any(item.pick.startswith("/") for item in offer.items)
             self._read_at = self._hub.clock() - age
 
 
