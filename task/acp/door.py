@@ -30,7 +30,7 @@ from task.product.profile import EDITOR, FOLDER, Services
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
 from task.runs.table import Preparing, last_run
-from task.store.records import Approval, iso
+from task.store.records import Approval, iso, storable
 from task.store.store import Store
 from task.tools.toolbox import named
 from task.tools.workspace.changes import Changes
@@ -293,9 +293,9 @@ def _message(blocks: Sequence[Any]) -> Message:
             case schema.ResourceContentBlock():
                 texts.append(f"@{shown_path(unquote(block.uri.removeprefix('file://')))}")
             case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as text):
-                files.append(Attachment("text/plain", text.uri, data=text.text))
+                files.append(Attachment("text/plain", storable(text.uri), data=storable(text.text)))
             case _:
                 raise InvalidRequest("This agent takes texts, pictures, files and texts of files.")
     if not any(map(str.strip, texts)) and not files:
         raise InvalidRequest("The prompt is empty.")
-    return user_message(Message(Role.USER, "\n\n".join(texts), attachments=tuple(files)))
+    return user_message(Message(Role.USER, storable("\n\n".join(texts)), attachments=tuple(files)))

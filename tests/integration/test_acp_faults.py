@@ -77,6 +77,16 @@ async def test_rubbish_is_ignored_or_refused_and_the_process_goes_on(tmp_path: P
 
 
 @pytest.mark.system
+@pytest.mark.fault("ACP: half of a character in a prompt")
+async def test_half_of_a_character_is_answered_like_any_other(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with openai_upstream(says("Yes.")) as upstream, editor(home, **openai(upstream.url)) as at:
+        session = await at.open(tmp_path)
+        half = acp.resource_block(acp.embedded_text_resource("file:///\ud800", "\ud800"))
+        assert (await session.say([acp.text_block("\ud800"), half])).text == "Yes."
+
+
+@pytest.mark.system
 @pytest.mark.fault("ACP: the editor dies while a command runs")
 async def test_when_the_editor_dies_the_run_is_stopped_and_nothing_is_left(tmp_path: Path) -> None:
     work = tmp_path / "work"
