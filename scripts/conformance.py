@@ -192,8 +192,8 @@ async def _use(connected: MCPClient, context: Mapping[str, Any], users: UserSign
 async def _call_all(connected: MCPClient, offer: Offer, context: Mapping[str, Any], identity: CallIdentity) -> None:
     for resource in offer.resources:
         await connected.read(resource.uri, max_bytes=1_000_000, identity=identity)
-    for prompt in offer.prompts:
-        await connected.prompt(prompt.name, {item.name: "x" for item in prompt.arguments}, identity=identity)
+    for prompt in (item for item in offer.items if item.pick.startswith("/")):
+        await connected.prompt(prompt.uri, dict.fromkeys(prompt.arguments, "x"), identity=identity)
     schemas = {tool.name: tool.parameters for tool in offer.tools}
     calls: list[Any] = context.get("toolCalls") or [
         {"name": name, "arguments": _values(shape)} for name, shape in schemas.items()

@@ -62,7 +62,7 @@ def described(folder: Path) -> list[BaseTool]:
             *default_tools(settings, files=DialFiles(NOWHERE)),
             *asyncio.run(_search_tools()),
             ReadContextDocumentTool(["…"], _no_text),
-            ReadSkillTool([Skill(name="…", description="…", source="operator")], ()),
+            ReadSkillTool([Skill(name="…", description="…", source="operator")]),
             FindTools([MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by="your servers")]),
             *workspace_tools(workspace, commands),
         ]

@@ -17,7 +17,7 @@ from task.llm.base import Usage
 from task.llm.pictures import with_pictures
 from task.loop import PIECE, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.memory.memories import Memories
-from task.memory.recall import GuardedModel, recalled
+from task.memory.recall import Recall, RemindedModel, recalled
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
@@ -28,7 +28,7 @@ from task.product import Profile, Services
 from task.product.delegation import sub_agents
 from task.product.names import named_tools
 from task.product.profile import available, context_tools
-from task.product.skills import picked_calls, skill_tools, skills_of
+from task.product.skills import picked_calls, prompts_of, skill_tools, skills_of
 from task.skills import READ_SKILL
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
@@ -49,8 +49,8 @@ class TurnRequest:
     `state` is what its last turn has left: grants, and calls that wait for the user's `answers`, one for each; None
     stands for a question that has expired. `own_tools` are functions that the caller runs, `door` is the one that the
     request came through. `sources` are those of the messages, where the door follows what is cited. `skills` are those
-    that the user picked for the newest message: names, or addresses `skills/{bucket}/{path}`. `note` is what else the
-    model gets behind the newest message.
+    that the user picked for the newest message: names, or addresses `skills/{bucket}/{path}`. `recall` is what
+    the model gets of the user's memory.
     """
 
     messages: Sequence[Message]
@@ -61,7 +61,7 @@ class TurnRequest:
     answers: Sequence[Answer | None] = ()
     door: str = ""
     skills: tuple[str, ...] = ()
-    note: str = ""
+    recall: Recall | None = None
 
     @property
     def own_names(self) -> set[str]:
@@ -94,7 +94,7 @@ async def take_turn(
             seen = request.messages
             if any(item.attachments or isinstance(item.content, list) for item in seen):
                 seen = await _with_pictures(services, profile, request)
-            seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned, request.note)
+            seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
             # The instructions of an application are text from outside, and what skills of others are for, which stands
             # in a tool's description.
@@ -103,7 +103,8 @@ async def take_turn(
             outside = outside or (bool(skills) and any(skill.source != "operator" for skill in skills))
             messages = [replace(system(prompt), unsourced=outside), *seen]
             base = len(messages)
-            view = ContextView(messages, {tool.name: tool.origin for tool in tools})
+            facts = request.recall is not None and bool(request.recall.note)
+            view = ContextView(messages, {tool.name: tool.origin for tool in tools}, recalled=facts)
             await view.prepare()
             outcome = await _looped(profile, request, gate, tools, messages, view, choice, observer)
         except asyncio.CancelledError:
@@ -141,10 +142,7 @@ async def remembering(
     observer.recalled([fact.id for fact in recall.facts])
     # An application's instructions are text from outside, after which nothing is remembered.
     more = [tool for tool in recall.tools if not profile.application and tool.name not in named(profile.tools)]
-    make, backend = profile.backend.chat_model, profile.backend
-    if recall.note:
-        backend = replace(backend, chat_model=lambda name, caller: GuardedModel(make(name, caller), recall))
-    return replace(profile, tools=[*profile.tools, *more], backend=backend), replace(request, note=recall.note)
+    return replace(profile, tools=[*profile.tools, *more]), replace(request, recall=recall)
 
 
 async def _with_pictures(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:
@@ -180,18 +178,19 @@ async def _tools(
     if profile.folders or any(file.type == FOLDER for file in attached):
         reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS and may_have(tool.name)]
         own = [*own, *(tool for tool in reading if tool.name not in named(own))]
-    skilled = request.skills or profile.skills or profile.skill_urls
+    skilled = request.skills or profile.skills or profile.skill_urls or services.mcp.prompting
     if skilled or any(item.name == READ_SKILL for item in request.messages):
         skills = await skills_of(services, profile, request.caller, request.skills, request.messages)
         gate = replace(gate, refusal=partial(not_allowed, skills))
-        if reading := skill_tools(services, profile, skills, own):
+        prompts = await prompts_of(services, profile, request.caller) if services.mcp.prompting else []
+        if reading := skill_tools(services, profile, [*skills, *prompts]):
             request = replace(request, caller=replace(request.caller, skills=skills))
             own = [*own, *reading]
     taken = named(own)
     own = await available(services, profile, own, key)  # known already in all but one request a minute
     if context.tools:
         profile = replace(profile, names=(*profile.names, *filter(may_have, context.tools)))
-    discover = partial(named_tools, services, profile) if profile.names else services.mcp.discover
+    discover = partial(named_tools, services, profile) if profile.names or profile.servers else services.mcp.discover
     found = await discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *profile.kept(found.tools)) if policy.offers(tool.name)]
@@ -238,8 +237,9 @@ async def _looped(
     safe = DefangedChoice(choice, _suspicion(view, None, profile.link_hosts))
     wants_json = (options.extra.get("response_format") or {}).get("type", "text") != "text"
     formed = JsonChoice(safe, observer, own) if wants_json else None
+    model = profile.backend.chat_model(profile.model, request.caller)
     loop = ToolLoop(
-        profile.backend.chat_model(profile.model, request.caller),
+        RemindedModel(model, request.recall) if request.recall is not None and request.recall.note else model,
         toolbox,
         limits,
         formed or observer,

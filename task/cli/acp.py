@@ -3,11 +3,9 @@
 import asyncio
 import os
 import sys
-from importlib.metadata import version
 
 import typer
 
-from task.cli.app import DISTRIBUTION
 from task.cli.chat import completed
 from task.cli.options import Config, read_settings
 from task.errors import InvalidRequest
@@ -43,7 +41,6 @@ async def _serve(settings: Settings, given: int, taken: int) -> None:
         await serve(
             services,
             lambda folder, make: in_folder(settings, folder_tools(settings, folder, make), services, profile),
-            version(DISTRIBUTION),
             given,
             taken,
         )

@@ -32,7 +32,6 @@ from task.permissions.names import names_of
 from task.permissions.policy import CODING_RULES, DEFAULT_RULES, FORGET, REMEMBER, WORKSPACE_TOOLS, dead_rules
 from task.product.backends import BACKENDS
 from task.product.parts import check_workspaces, context_manager, mcp_specs, packaged_model, policy_of, redis_of
-from task.product.skills import operator_skills
 from task.search.readings import Readings
 from task.search.vectors import PgVectors
 from task.settings import Settings
@@ -293,14 +292,6 @@ async def context_check(inspection: Inspection) -> Finding:
 async def project_notes_check(_: Inspection) -> Finding | None:
     notes = await asyncio.to_thread(project_notes, Path.cwd())
     return ("ok" if notes.text else "note", notes.found) if notes.found else None
-
-
-@row(ROWS, "skills", "Correct it; the page about skills has the bounds.")
-async def skills_check(inspection: Inspection) -> Finding | None:
-    left_out, folders = list[str](), inspection.settings.skills.folders
-    found = await asyncio.to_thread(operator_skills, folders, left_out.append)
-    text = "; ".join([f"{len(found)} of the settings", *left_out[:20]])[:2_000]
-    return ("note" if left_out else "ok", text) if folders else None
 
 
 @row(ROWS, "MCP servers", CORRECT)

@@ -185,37 +185,37 @@ NO_ZONE = "X-Timezone had no effect: it does not name a time zone"
 
 
 def timed(
-    messages: Sequence[Message],
-    now: float,
-    headers: Mapping[str, str],
-    zone: str,
-    warn: Callable[[str], object],
-    note: str = "",
+    messages: Sequence[Message], now: float, headers: Mapping[str, str], zone: str, warn: Callable[[str], object]
 ) -> tuple[list[Message], str]:
-    """The messages with the `note` and the time of day behind the user's newest one, and the date for the prompt before
-    them.
+    """The messages with the time of day behind the user's newest one, and the date for the prompt before them.
 
     `now` is Unix time. The zone is that of the header `X-Timezone`, else `zone`; where the header names none, `warn`
     is called.
     """
-    named, chosen = next((value for name, value in headers.items() if name.lower() == "x-timezone"), ""), None
+    named, chosen = "", None
+    for name, value in headers.items():
+        named = value if name.lower() == "x-timezone" else named
     if _ZONE.fullmatch(named):
         with suppress(KeyError, ValueError, OSError):  # there is none, or a folder of zones
             chosen = ZoneInfo(named)
     if named and chosen is None:
         warn(NO_ZONE)
-    there, result = datetime.fromtimestamp(now, chosen or ZoneInfo(zone)), list(messages)
+    there = datetime.fromtimestamp(now, chosen or ZoneInfo(zone))
     today = TODAY.format(day=f"{there:%A}, {there.day} {there:%B %Y}", zone=there.tzinfo)
+    return with_note(messages, TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}")), today
+
+
+def with_note(messages: Sequence[Message], note: str) -> list[Message]:
+    """The messages with a note behind the user's newest one."""
+    result = list(messages)
     for place in reversed(range(len(result))):
         if result[place].role is Role.USER:
             # Not in a message of its own: some models refuse two of the user's in a row.
-            content, time = result[place].content or "", TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}")
-            note = f"{note}\n\n{time}" if note else time
-            part = {"type": "text", "text": note}
+            content, part = result[place].content or "", {"type": "text", "text": note}
             content = [*content, part] if isinstance(content, list) else f"{content}\n\n{note}"
             result[place] = replace(result[place], content=content)
             break
-    return result, today
+    return result
 
 
 def without_time(text: str) -> str:

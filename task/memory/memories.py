@@ -92,22 +92,22 @@ def _line(text: str) -> str:
 class BucketFile:
     """A folder for texts in the user's bucket, used as the store's `SealedTexts`; it has one owner, whatever is given.
 
-    It is the application's folder there, where the key has one. The versions of what was read are kept.
+    It is the application's folder there, where the key has one.
     """
 
     user: UserFiles
-    _versions: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    _version: str | None = None  # of what was read last
 
     async def get(self, _: str, name: str) -> str | None:
         with _unless(404):
             file = await self.user.files.download(self._url(name), self.user.key, MOST_BYTES)
-            self._versions = {(found := file.content.decode(errors="replace")): file.etag}
-            return found
+            self._version = file.etag
+            return file.content.decode(errors="replace")
         return None
 
     async def put(self, _: str, name: str, data: str, before: str | None) -> bool:
         with _unless(412):
-            version = self._versions.get(before) if before is not None else None
+            version = self._version if before is not None else None
             await self.user.write(self._url(name), data.encode(), "application/json", version)
             return True
         return False

@@ -38,7 +38,13 @@ class CallFacts:
         self.request = request
         self.tool = request.call.name
         self.effects = request.effects
-        self.command, self.unread = _command_of(request)
+        executes = Effect.EXECUTE in self.effects
+        if self.tool in _IN_PYTHON or not (executes or Effect.WRITE in self.effects):
+            in_folder = self.effects <= {Effect.EXECUTE} or request.workspace is not None
+            self.command, self.unread = "", executes and not in_folder
+        else:
+            self.command, whole = command_lines(request.arguments, executes=executes)
+            self.unread = not whole and (executes or bool(self.command))
 
     @cached_property
     def urls(self) -> tuple[str, ...]:
@@ -163,14 +169,6 @@ class CallFacts:
         names = (word for word in words if _NAME.search(word) and "://" not in word)
         known = filter(self.request.context.knows, dict.fromkeys([*self.urls, *names]))
         return self.text_length - sum(map(len, islice(known, FREE_NAMES)))
-
-
-def _command_of(request: CallRequest) -> tuple[str, bool]:
-    effects, executes = request.effects, Effect.EXECUTE in request.effects
-    if request.call.name in _IN_PYTHON or not (executes or Effect.WRITE in effects):
-        return "", executes and not effects <= {Effect.EXECUTE} and request.workspace is None
-    lines, whole = command_lines(request.arguments, executes=executes)
-    return lines, not whole and (executes or bool(lines))
 
 
 def outside(path: str) -> bool:

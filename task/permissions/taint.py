@@ -13,7 +13,7 @@ from itertools import chain, takewhile
 from unicodedata import is_normalized, normalize
 from urllib.parse import unquote
 
-from task.conversation.messages import CUT, RECALLED, SHOWN_AGAIN, Message, Role, ToolCall
+from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
 from task.permissions.arguments import addresses, named_values
 from task.permissions.hosts import host_of, is_usual
 from task.permissions.names import names_of, own_name
@@ -149,7 +149,8 @@ class ContextView:
     `origins` maps tool names to the origin of their results; results of other tools count as made by code or a model.
     A sub-agent's conversation is `within` the one of its agent: what taints that taints this too, and an address that
     it vouches for is known here. The `given` messages at its beginning are the prompt and the task, in which the model
-    may have written any address: they vouch for none.
+    may have written any address: they vouch for none. `recalled`: its model also gets facts from earlier conversations,
+    which are text from outside.
     """
 
     def __init__(
@@ -158,9 +159,11 @@ class ContextView:
         origins: Mapping[str, Origin] | None = None,
         within: ContextView | None = None,
         given: int = 0,
+        *,
+        recalled: bool = False,
     ) -> None:
         self.messages = messages
-        self._origins, self._within = origins or {}, within
+        self._origins, self._within, self._recalled = origins or {}, within, recalled
         self._clean = given  # messages at the beginning of which none is from outside
         self._read = given  # messages whose addresses are known
         self._places: dict[str, list[int]] = {}  # of messages of the user and results from outside
@@ -177,7 +180,7 @@ class ContextView:
 
     def tainted_before(self, place: int | None) -> bool:
         """Whether it was in the conversation before the message at `place`."""
-        if self._within is not None and self._within.tainted:
+        if self._recalled or (self._within is not None and self._within.tainted):
             return True
         end = len(self.messages) if place is None else place
         while self._clean < end and not self._foreign(self.messages[self._clean]):
@@ -188,7 +191,8 @@ class ContextView:
         """Whether text from outside is in the conversation, apart from its prompt and from the results of `tool`."""
         names = names_of(tool)
         others = (item for item in self.messages if item.name not in names and item.role is not Role.SYSTEM)
-        return any(map(self._foreign, others)) or (self._within is not None and self._within.tainted_beyond(tool))
+        beyond = self._recalled or any(map(self._foreign, others))
+        return beyond or (self._within is not None and self._within.tainted_beyond(tool))
 
     @property
     def prompted(self) -> bool:
@@ -204,7 +208,7 @@ class ContextView:
     def tainted_in_conversation(self) -> bool:
         """Whether text from outside is in it, apart from what earlier conversations have left; a sub-agent's task is
         the model's words, not the user's."""
-        return self._within is not None or any(self._foreign(message, recalled=False) for message in self.messages)
+        return self._within is not None or any(map(self._foreign, self.messages))
 
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
@@ -243,24 +247,24 @@ class ContextView:
         name = name or ""  # a tool that has the name of an alias is itself
         return self._origins.get(name if name in self._origins else own_name(name), Origin.MADE)
 
-    def _foreign(self, message: Message, *, recalled: bool = True) -> bool:
+    def _foreign(self, message: Message) -> bool:
         if message.role is Role.TOOL:
             own = self._origin(message.name) is Origin.OWN and not message.unsourced
             return not own and not message.interim
         if message.unsourced:
             return True
-        if message.role is not Role.USER:
-            return False
-        if recalled and RECALLED in message.text():
-            return True
-        return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
+        return (
+            message.role is Role.USER
+            and isinstance(message.content, list)
+            and any(part.get("type") == "image_url" for part in message.content)
+        )
 
     def _read_next(self) -> None:
         place, message = self._read, self.messages[self._read]
         self._calls |= {call.id: call.function.arguments for call in message.tool_calls}
         outside = message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE
         if message.role is Role.USER or (outside and self._is_sourced(place)):
-            text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0].partition(RECALLED)[0]
+            text = message.text() if outside else message.text().partition(SHOWN_AGAIN)[0]
             for address in addresses_in(text):
                 self._places.setdefault(address, []).append(place)
         self._read += 1

@@ -135,15 +135,16 @@ def _parameters(schema: dict[str, JsonValue], label: str) -> dict[str, Any]:
 async def named_tools(
     services: Services, profile: Profile, caller: Caller | None, taken: Collection[str]
 ) -> Discovered:
-    """The tools of the servers of the settings, and those that the profile names, under names that are not `taken`.
+    """The tools of the servers of the settings and of a client, and those that the profile names, under names that are
+    not `taken`.
 
-    Only a caller has the latter: they are what Core lets the caller use now. While it does not say so, there are none.
+    Only a caller has the last: they are what Core lets the caller use now. While it does not say so, there are none.
     """
     if not profile.names or caller is None:
-        return await services.mcp.discover(caller, taken)
+        return await services.mcp.discover(caller, taken, profile.servers)
     made = await services.deployments.named(profile.names, caller, taken)
     tools = [item for item in (made or {}).values() if isinstance(item, DeploymentTool)]
-    servers = [item for item in (made or {}).values() if isinstance(item, ServerSpec)]
+    servers = [*profile.servers, *(item for item in (made or {}).values() if isinstance(item, ServerSpec))]
     found = await services.mcp.discover(caller, {*taken, *(tool.name for tool in tools)}, servers)
     missing = (UNKNOWN,) if made is None else ()
     return replace(found, tools=(*tools, *found.tools), issues=(*found.issues, *missing))

@@ -24,7 +24,7 @@ from task.product.applications import Applications
 from task.product.backends import BACKENDS, Backend
 from task.product.names import Deployments
 from task.product.profile import Profile, Services
-from task.product.skills import DialSkills, operator_skills
+from task.product.skills import operator_skills
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
@@ -120,10 +120,10 @@ def opened(
     closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, *backend.closes)
     apps = Applications(session, endpoint, parts.bounds_of(settings))
     named = Deployments(listings, endpoint, DeploymentAccess(session, files, settings.limits.max_upload_bytes))
-    skills, given = DialSkills(session, endpoint), settings.memory
+    given = settings.memory
     memory = Memories(store, files, seal or seal_of(settings), given.tokens, given.server) if given.enabled else None
     services = Services(
-        endpoint, session, files, listings, named, store, mcp, telemetry, apps, skills, redis, core_key, closes, memory
+        endpoint, session, files, listings, named, store, mcp, telemetry, apps, redis, core_key, closes, memory
     )
     profile = replace(_profile(settings, backend, files, own), context=context, rules=rules)
     return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile

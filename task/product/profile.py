@@ -26,7 +26,7 @@ from task.permissions.decisions import PermissionMode
 from task.permissions.names import names_of
 from task.product.backends import Backend
 from task.product.names import Deployments, named_tools
-from task.product.skills import DialSkills, skill_tools
+from task.product.skills import skill_tools
 from task.prompts import SYSTEM_PROMPT
 from task.settings.sections import AgentSettings
 from task.shared.redis_store import REPLICAS, RedisStore
@@ -35,7 +35,7 @@ from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
 from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.mcp.hub import MCPHub
+from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.results import MCPFailure
 from task.tools.models import Caller
@@ -74,7 +74,6 @@ class Services:
     mcp: MCPHub
     telemetry: Telemetry
     applications: Applications
-    skills: DialSkills
     redis: RedisStore | None = None
     core_key: str = ""
     closes: tuple[Callable[[], Awaitable[object]], ...] = ()
@@ -103,13 +102,13 @@ class Profile:
     that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
     offers tools; `annotations`: citations in DIAL are in the text, too; `timezone` is that of callers who name none,
     `clock` gives Unix time. `names` are deployments, applications and toolsets that are tools by their name alone,
-    `folders` files and folders in DIAL as context; `application` is the id of the application in DIAL that the profile
-    is of, or empty: it is part of every key of what is kept between requests. `builtin` is an expression for the names
-    of the own and the servers' tools that it keeps, None for all; `starters` are titles and texts in place of the
-    door's, `skills` what the model may read for a kind of task, `skill_urls` addresses of further ones in DIAL.
-    Tools of servers that take more than `tool_share` of the model's window are found, not sent; `agents` is None where
-    the agent has no sub-agents. `project` reads what the project that is worked on says to agents. The tools of the MCP
-    server that is `withheld` are not offered.
+    `servers` MCP servers that a client names for itself, `folders` files and folders in DIAL as context; `application`
+    is the id of the application in DIAL that the profile is of, or empty: it is part of every key of what is kept
+    between requests. `builtin` is an expression for the names of the own and the servers' tools that it keeps, None for
+    all; `starters` are titles and texts in place of the door's, `skills` what the model may read for a kind of task,
+    `skill_urls` addresses of further ones in DIAL. Tools of servers that take more than `tool_share` of the model's
+    window are found, not sent; `agents` is None where the agent has no sub-agents. `project` reads what the project
+    that is worked on says to agents. The tools of the MCP server that is `withheld` are not offered.
     """
 
     backend: Backend
@@ -134,6 +133,7 @@ class Profile:
     timezone: str = "UTC"
     clock: Callable[[], float] = time.time
     names: tuple[str, ...] = ()
+    servers: tuple[ServerSpec, ...] = ()
     folders: tuple[str, ...] = ()
     application: str = ""
     builtin: str | None = None
@@ -237,7 +237,7 @@ async def offered(
     """The agent's own tools, those of the caller's workspace, and those of the servers, without a caller of those that
     answer without a key, as the policy allows; and what is wrong with the servers whose tools are missing."""
     own = [*await profile.own_tools(), *(await profile.workspace_tools(caller) if caller is not None else ())]
-    own += skill_tools(services, profile, profile.skills, own) if profile.skills else []
+    own += skill_tools(services, profile, profile.skills) if profile.skills else []
     found = await named_tools(services, profile, caller, named(own))
     key = caller.api_key if caller is not None else services.core_key
     tools = [*(await available(services, profile, own, key) if key else own), *found.tools]

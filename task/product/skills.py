@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import aiohttp
-from cachetools import LRUCache
 from yarl import URL
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, unanswered
@@ -26,7 +24,6 @@ from task.llm.base import new_call_id
 from task.llm.dial import core_headers
 from task.llm.transport import fetched
 from task.skills.skill import (
-    BROKEN,
     INSTRUCTIONS,
     MOST_BYTES,
     MOST_BYTES_IN_ALL,
@@ -51,22 +48,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SKILLS, MOST_PICKED = 100, 10  # of one folder, and for one message
-MOST_BYTES_OF_TURN = 16 * 2**20  # of skills of DIAL Core
+MOST_BYTES_OF_FOLDER, MOST_BYTES_OF_TURN = 32 * 2**20, 16 * 2**20  # the second of skills of DIAL Core
 SECONDS = 10.0  # for all skills that a turn reads from Core
-KEPT_BYTES, SKILL_BYTES = 64 * 2**20, 2**14  # of all skills of DIAL Core in this process; of each beside its files
 _ADDRESS = re.compile(r"skills/[^/]+/")
 PICKED = "pick_"  # begins the ids of calls that the user's choice makes, by which the page shows what was chosen
 TRUSTED = "skills.trusted"  # in the data folder: digests of workspaces' skills, with + or - in front as the user agreed
 
 
-def skills_in(
-    root: Path, source: Source, left_out: Callable[[str], object] = logger.warning
-) -> tuple[list[Skill], str]:
-    """The skills in the folders of `root`, a real path, with all their files as they are now, and a digest of these.
+def skills_in(root: Path, source: Source) -> list[Skill]:
+    """The skills in the folders of `root`, a real path, with all their files as they are now.
 
-    What cannot be used is left out, links out of `root` too; `left_out` is called with the reason.
+    What cannot be used is left out, links out of `root` too; the log has the reason.
     """
-    found, digest, room = list[Skill](), sha256(), 4 * MOST_BYTES_IN_ALL
+    found, room = list[Skill](), MOST_BYTES_OF_FOLDER
     try:
         with Workspace(root, limits=FileLimits(read_bytes=MOST_BYTES)) as folder:
             if folder.path != root:
@@ -77,21 +71,23 @@ def skills_in(
                         continue
                     real = folder.normalised(name)
                     paths = (INSTRUCTIONS, *(path.removeprefix(f"{real}/") for path in folder.files(real)))
-                    content = within_bounds(paths, lambda path, name=name: folder.read(f"{name}/{path}"), room)
-                    found.append(skill_of(name, content, source))
-                    room -= found[-1].size
-                    digest.update(repr((name, content)).encode())
+                    content = within_bounds(paths, lambda path, name=name: folder.read(f"{name}/{path}"))
+                    skill = skill_of(name, content, source)
+                    if skill.size > room:
+                        raise ValueError("the skills of this folder take more than there is room for")
+                    room -= skill.size
+                    found.append(skill)
                 except (OSError, ValueError, ToolError) as error:
-                    left_out(f"the skill {root}/{name} is left out: {error}")
+                    logger.warning("the skill %s/%s is left out: %s", root, name, error)
     except (OSError, ToolError) as error:
-        left_out(f"the folder of skills {root} cannot be read: {error}")
-    return found, digest.hexdigest()
+        logger.warning("the folder of skills %s cannot be read: %s", root, error)
+    return found
 
 
-def operator_skills(folders: Iterable[Path], left_out: Callable[[str], object] = logger.warning) -> list[Skill]:
-    """The skills in the folders of the settings; `left_out` as for `skills_in`."""
+def operator_skills(folders: Iterable[Path]) -> list[Skill]:
+    """The skills in the folders of the settings."""
     roots = [Path(os.path.realpath(folder)) for folder in folders]
-    return catalogue(skill for root in roots for skill in skills_in(root, "operator", left_out)[0])
+    return catalogue(skill for root in roots for skill in skills_in(root, "operator"))
 
 
 def workspace_skills(
@@ -104,7 +100,8 @@ def workspace_skills(
     root, kept = Path(os.path.realpath(folder)) / WORKSPACE_FOLDER, settings.data_dir / TRUSTED
     if not settings.skills.workspace or not root.is_dir():
         return []
-    skills, digest = skills_in(root, "workspace")
+    skills = skills_in(root, "workspace")
+    digest = sha256(repr([(skill.name, skill.content) for skill in skills]).encode()).hexdigest()
     answers = kept.read_text("ascii", "replace").split() if kept.is_file() else []
     answer = next((item[0] for item in reversed(answers) if item[1:] == digest), "")
     if skills and not answer and ask is not None:
@@ -115,39 +112,20 @@ def workspace_skills(
     return skills if answer == "+" else []
 
 
-class DialSkills:
-    """Skills that are resources of DIAL Core, each read with the key of who uses it.
-
-    What was read is kept by its ETag: Core decides in every turn whether it may be used again.
-    """
-
-    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
-        self._session, self._endpoint = session, endpoint.rstrip("/")
-        self._kept: LRUCache[str, tuple[str, Skill]] = LRUCache(KEPT_BYTES, lambda kept: kept[1].size + SKILL_BYTES)
-
-    async def read(self, url: str, api_key: str, source: Source, most: int, seconds: float = SECONDS) -> Skill:
-        """The skill at `skills/{bucket}/{path}`, of at most `most` bytes, if Core answers within `seconds`.
-
-        Raises:
-            ToolError: Core has none there for this key, or it cannot be used.
-        """
-        etag, skill = self._kept.get(url, ("", None))
-        headers = core_headers(api_key) | ({"If-None-Match": etag} if etag else {})
-        place, status, packed = URL(f"{self._endpoint}/v2/{url}", encoded=True), 403, b""
-        try:
-            # A key that several owners share could read the skills of all of them.
-            if _ADDRESS.match(url) and is_path(url) and not isinstance(api_key, OwnersKey):
-                status, packed, etag = await fetched(self._session, place, headers, seconds, MOST_BYTES_IN_ALL)
-            if status == 200:
-                name = unquote(url.rpartition("/")[2])
-                skill = await asyncio.to_thread(lambda: skill_of(name, unpacked(packed, most), "dial", url))
-                self._kept[url] = etag, skill
-            if skill is None or status not in (200, 304) or skill.size > most:
-                raise ValueError(f"status {status}, or no room")
-            return skill.model_copy(update={"source": source})
-        except (aiohttp.ClientError, TimeoutError, OverflowError, *BROKEN) as error:
-            logger.info("a skill of DIAL Core is left out: %s", error)
-            raise ToolError(f"The skill {url[:200]!r} is gone, not yours to use, or cannot be read.") from error
+async def dial_skill(session: aiohttp.ClientSession, endpoint: str, url: str, api_key: str) -> Skill | None:
+    """The skill at `skills/{bucket}/{path}`; None where DIAL Core has none there for this key, or it cannot be used."""
+    # A key that several owners share could read the skills of all of them.
+    if not _ADDRESS.match(url) or not is_path(url) or isinstance(api_key, OwnersKey):
+        return None
+    place = URL(f"{endpoint.rstrip('/')}/v2/{url}", encoded=True)
+    try:
+        # Longer than the caller waits for all: aiohttp would take an end at the same moment for its own.
+        status, packed, _ = await fetched(session, place, core_headers(api_key), 2 * SECONDS, MOST_BYTES_IN_ALL)
+        name = unquote(url.rpartition("/")[2])
+        return await asyncio.to_thread(lambda: skill_of(name, unpacked(packed), "dial", url)) if status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, OverflowError, ValueError) as error:
+        logger.info("a skill of DIAL Core is left out: %s", error)
+        return None
 
 
 async def skills_of(
@@ -170,14 +148,13 @@ async def skills_of(
     earlier = catalogue(skill for skill in skills_read(messages) if skill.source == "picked")[:MOST_PICKED]
     chosen = [*(url for url in picked if "/" in url), *(skill.url for skill in earlier)]
     found, room = dict[str, Skill](), MOST_BYTES_OF_TURN
-    end = monotonic() + SECONDS
-    for url in dict.fromkeys((*chosen, *profile.skill_urls)):
-        if (left := end - monotonic()) <= 0:
-            break
-        with suppress(ToolError):
-            source: Source = "picked" if url in chosen else "dial"
-            found[url] = await services.skills.read(url, caller.api_key, source, room, left)
-            room -= found[url].size
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SECONDS):
+            for url in dict.fromkeys((*chosen, *profile.skill_urls)):
+                skill = await dial_skill(services.session, services.endpoint, url, caller.api_key)
+                if skill is not None and skill.size <= room:
+                    room -= skill.size
+                    found[url] = skill.model_copy(update={"source": "picked"}) if url in chosen else skill
     skills = catalogue([*found.values(), *earlier, *profile.skills])
     known = {*found, *(skill.name for skill in skills)}
     if unknown := next((one for one in picked if one not in known), None):
@@ -185,15 +162,23 @@ async def skills_of(
     return skills
 
 
-def skill_tools(
-    services: Services, profile: Profile, skills: Sequence[Skill], tools: Sequence[BaseTool]
-) -> list[BaseTool]:
-    """The tool that reads the skills, where operator and application let the turn have it; `tools` are the others."""
-    if profile.builtin is not None and not profile.kept([ReadSkillTool((), ())]):
+async def prompts_of(services: Services, profile: Profile, caller: Caller) -> list[Skill]:
+    """The prompts of MCP servers as skills; an application has none, as it names what it has."""
+    items = [] if profile.application else await services.mcp.prompts(caller)
+    known = [(item.pick[1:], item) for item in items]
+    return [
+        Skill(name=name, description=item.description or item.title, source="mcp", url=item.pick)
+        for name, item in known
+        if name.partition(":")[0] != profile.withheld
+    ]
+
+
+def skill_tools(services: Services, profile: Profile, skills: Sequence[Skill]) -> list[BaseTool]:
+    """The tool that reads the skills, where operator and application let the turn have it."""
+    if profile.builtin is not None and not profile.kept([ReadSkillTool(())]):
         skills = [skill for skill in skills if skill.source == "dial"]  # which the application names
     allowed = skills and (not profile.application or services.applications.allows(READ_SKILL))
-    offered = allowed and profile.rules.policy.offers(READ_SKILL)
-    return [ReadSkillTool(skills, [item.name for item in tools])] if offered else []
+    return [ReadSkillTool(skills, services.mcp.picked)] if allowed and profile.rules.policy.offers(READ_SKILL) else []
 
 
 def picked_calls(messages: Sequence[Message], picked: Sequence[str], tools: Sequence[BaseTool]) -> list[Message]:

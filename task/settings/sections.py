@@ -98,8 +98,8 @@ class ToolSearchSettings(Section):
 class OpenApiSettings(Section):
     """An API whose operations the agent offers, as its OpenAPI `document` describes them: a path, URL or file in DIAL.
 
-    `secret` is the name of an environment variable or the path of a file, never the value; `auth` is `bearer`, `basic`,
-    or the name of the header in which it is sent. `hosts` may be internal ones, and may get it.
+    `secret` is the name of an environment variable or the path of a file, never the value; `auth` is `bearer` or the
+    name of the header in which it is sent. `hosts` may be internal ones, and may get it.
     """
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")

@@ -18,7 +18,7 @@ from task.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
-Source = Literal["picked", "workspace", "dial", "operator"]  # of two skills of one name, the earlier source's
+Source = Literal["picked", "workspace", "dial", "operator", "mcp"]  # of two skills of one name, the earlier source's
 
 READ_SKILL = "read_skill"
 INSTRUCTIONS = "SKILL.md"
@@ -30,7 +30,6 @@ _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 _BRACKET, _MOST_BRACKETS = re.compile(r"[\[{]"), 100
 _FIELD = re.compile(r"^([\w-]+):[ \t]+([^\s\"'|>\[{&*!#].*)$", re.MULTILINE)
 _TOOL = re.compile(r"([\w.-]+)(?:\([^()]*\))?")
-BROKEN = (BadZipFile, RuntimeError, zlib.error, EOFError, OSError, ValueError)  # what `unpacked` raises
 
 
 class Skill(BaseModel, frozen=True):
@@ -38,7 +37,8 @@ class Skill(BaseModel, frozen=True):
 
     `content` are its files by their paths, with its instructions at `SKILL.md`; a skill that is gone has none.
     `allowed_tools` are the tools that its author restricts it to, None where it names none. Only what the operator
-    wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one.
+    wrote is trusted; everything else is text from outside. `url` is its address in DIAL, if it has one, or how users
+    pick it of an MCP server, which has the text.
     """
 
     name: str
@@ -69,8 +69,6 @@ def skill_of(folder: str, content: dict[str, bytes], source: Source, url: str = 
     name, given = header.get("name"), header.get("description")
     if (used := next((one for one in (name, folder) if _NAME.fullmatch(str(one))), None)) is None:
         raise ValueError("its name may have lower-case letters, digits and single hyphens only, at most 64")
-    if name not in (None, folder):
-        logger.warning("the skill %s is not named like its folder %r", used, folder)
     # Invisible letters could show users something else than the model.
     letters = given if isinstance(given, str) else ""
     shown = "".join(letter for letter in letters if letter.isprintable() or letter.isspace())
@@ -86,13 +84,13 @@ def instructions_of(content: bytes) -> str:
     return text[found.end() :].strip() if (found := _HEADER.match(text)) else text
 
 
-def within_bounds(paths: Iterable[str], read: Callable[[str], bytes], most: int) -> dict[str, bytes]:
+def within_bounds(paths: Iterable[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
     """The files at these paths with plain names, as far as `read` can give them; too large ones are left out.
 
     Raises:
-        ValueError: together they have more than `most` bytes, or 8 MiB.
+        ValueError: together they have more than 8 MiB.
     """
-    content, room = dict[str, bytes](), min(most, MOST_BYTES_IN_ALL)
+    content, room = dict[str, bytes](), MOST_BYTES_IN_ALL
     for path in islice(filter(_is_usable, paths), MOST_FILES + 1):
         try:
             data = read(path)
@@ -107,16 +105,19 @@ def within_bounds(paths: Iterable[str], read: Callable[[str], bytes], most: int)
     return content
 
 
-def unpacked(packed: bytes, most: int) -> dict[str, bytes]:
+def unpacked(packed: bytes) -> dict[str, bytes]:
     """The files of a ZIP archive `within_bounds`; those of its one folder, if it has only that.
 
     Raises:
-        BROKEN: it cannot be read, or is too large.
+        ValueError: it cannot be read, or is too large.
     """
-    with ZipFile(BytesIO(packed)) as archive:
-        names = [item.filename for item in archive.infolist() if item.compress_type in (ZIP_STORED, ZIP_DEFLATED)]
-        # What the archive says of sizes may be a lie.
-        content = within_bounds(names, lambda name: archive.open(name).read(MOST_BYTES + 1), most)
+    try:
+        with ZipFile(BytesIO(packed)) as archive:
+            names = [item.filename for item in archive.infolist() if item.compress_type in (ZIP_STORED, ZIP_DEFLATED)]
+            # What the archive says of sizes may be a lie.
+            content = within_bounds(names, lambda name: archive.open(name).read(MOST_BYTES + 1))
+    except (BadZipFile, RuntimeError, zlib.error, EOFError, OSError) as error:
+        raise ValueError("its archive is broken") from error
     if INSTRUCTIONS in content or len({path.partition("/")[0] for path in content}) != 1:
         return content
     return {path.partition("/")[2]: data for path, data in content.items()}

@@ -64,9 +64,8 @@ async def within_share(
     """
     others = [tool for tool in tools if tool.offered_by and tool.name != keep]
     tokens = schema_tokens([tool.briefed_schema for tool in others])
-    if tokens <= FEW_TOKENS or any(tool.name == FIND_TOOLS for tool in tools):
-        return [*tools]
-    if tokens <= ((window and await window()) or UNKNOWN_WINDOW) * share:
+    limit = (window and await window()) or UNKNOWN_WINDOW
+    if tokens <= max(FEW_TOKENS, limit * share) or any(tool.name == FIND_TOOLS for tool in tools):
         return [*tools]
     finder = FindTools(others)
     return [*(tool for tool in tools if tool.name not in finder.names), finder, *others]

@@ -125,7 +125,7 @@ SESSIONS: dict[str, tuple[Prompt, ...]] = {
 }  # fmt: skip
 OUTSIDE: dict[str, Prompt] = {
     "reading outside": Prompt([reads("../secret"), DONE], calls=("fs_read: ../secret: failed",)),
-    "writing outside": Prompt([writes("/tmp/acp-outside"), DONE], calls=("fs_write: /tmp/acp-outside: failed",)),
+    "writing outside": Prompt([writes("../outside"), DONE], calls=("fs_write: ../outside: failed",)),
     "a link that leads out": Prompt([reads("link/secret"), DONE], calls=("fs_read: link/secret: failed",)),
     "a path that no file can have": Prompt([reads("a\0b"), DONE], calls=("fs_read: a\\x00b: failed",)),
     "git's own files": Prompt(
@@ -211,7 +211,17 @@ async def test_a_path_that_is_not_the_folders_is_refused(desk: Desk, name: str, 
     folder = project(tmp_path)
     answer = await desk.plays(await desk.at.open(folder), folder, OUTSIDE[name])
     assert "SECRET" not in str(answer.calls)
-    assert not Path("/tmp/acp-outside").exists()
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.fault("ACP: an absolute path outside the folder")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_absolute_path_outside_is_refused(desk: Desk, tmp_path: Path) -> None:
+    session = await desk.at.open(project(tmp_path))
+    desk.script[:] = [writes(str(tmp_path / "outside")), DONE]
+    answer = await session.say("Do it.")
+    assert [status for _, status in answer.titles] == ["failed"]
+    assert not (tmp_path / "outside").exists()
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -221,17 +231,16 @@ async def test_a_permission_request_shows_the_change_its_risk_and_what_always_wo
     folder = project(tmp_path)
     session = await desk.at.open(folder)
     desk.script[:] = [wants("file_write", file_path="a.txt", content="new\n", intent="Because you asked"), DONE]
-    asked = (await session.say("Do it.", "allow_once")).asked[0]
+    answer = await session.say("Do it.", "allow_once")
+    [asked] = answer.asked
     diff, card = list(asked.tool_call.content or ())
     assert isinstance(diff, schema.FileEditToolCallContent)
     assert (diff.path, diff.old_text, diff.new_text) == (str(folder / "a.txt"), "one\ntwo\n", "new\n")
     shown = card.content.text if isinstance(card, schema.ContentToolCallContent) else None  # type: ignore[union-attr]
     assert all(part in str(shown) for part in ("Because you asked", "**Risk: ", "*Always* would cover ", "Code: "))
     assert [option.kind for option in asked.options] == ["allow_once", "allow_always", "reject_once", "reject_always"]
-    assert (asked.tool_call.kind, [place.path for place in asked.tool_call.locations or ()]) == (
-        "edit",
-        [str(folder / "a.txt")],
-    )
+    call = answer.calls[asked.tool_call.tool_call_id]
+    assert (call["kind"], [place.path for place in call["locations"]]) == ("edit", [str(folder / "a.txt")])
 
 
 @pytest.mark.asyncio(loop_scope="module")

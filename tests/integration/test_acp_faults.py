@@ -23,22 +23,27 @@ from tests.support.waiting import until
 
 SUPPORT = Path(__file__).parents[1] / "support"
 COMMAND = [sys.executable, "-m", "task", "acp"]
-RUBBISH = {
-    b"no json": -32700,
-    b"\xff\xfe": -32700,
-    b'{"jsonrpc": "2.0", "id": 1, "method": "a": }': -32700,
-    b"[" * 100_000: -32700,
-    b"[]": -32600,
-    b"17": -32600,
-    b'[{"jsonrpc": "2.0", "id": 1, "method": "initialize"}]': -32600,
-    b'{"jsonrpc": "2.0", "id": [1], "result": {}}': -32600,
-    b'{"jsonrpc": "2.0", "id": true, "result": {}}': -32600,
-    b'{"jsonrpc": "2.0", "id": 1, "method": {}}': -32600,
-    b'{"jsonrpc": "2.0", "id": 1, "error": "no"}': -32600,
+RUBBISH = [
+    b"no json",
+    b"\xff\xfe",
+    b'{"jsonrpc": "2.0", "id": 1, "method": "a": }',
+    b"[" * 100_000,
+    b"[]",
+    b"17",
+    b'[{"jsonrpc": "2.0", "id": 1, "method": "initialize"}]',
+    b'{"jsonrpc": "2.0", "id": [1], "result": {}}',
+    b'{"jsonrpc": "2.0", "id": true, "result": {}}',
+    b'{"jsonrpc": "2.0", "id": 1, "error": "no"}',
+    b'{"jsonrpc": "2.0", "id": 99, "result": {}}',
+    b'{"jsonrpc": "2.0"}',
+    b"\r",
+    b"x" * 50_000_000,
+]
+REFUSED = {
+    b'{"jsonrpc": "2.0", "id": 7, "method": {}}': -32603,
     b'{"jsonrpc": "2.0", "id": 7, "method": "no/such"}': -32601,
     b'{"jsonrpc": "2.0", "id": 7, "method": "session/prompt", "params": []}': -32602,
     b'{"jsonrpc": "2.0", "id": 7, "method": "session/new", "params": {"cwd": 5, "mcpServers": []}}': -32602,
-    b"x" * 50_000_000: -32600,
 }
 
 
@@ -59,16 +64,26 @@ async def reply(process: asyncio.subprocess.Process, line: bytes) -> dict[str, A
 
 @pytest.mark.system
 @pytest.mark.fault("ACP: rubbish, messages of odd shapes, a line of 50 MB")
-async def test_rubbish_is_answered_with_an_error_and_the_process_goes_on(tmp_path: Path) -> None:
+async def test_rubbish_is_ignored_or_refused_and_the_process_goes_on(tmp_path: Path) -> None:
     async with openai_upstream() as upstream, raw(tmp_path / "home", **openai(upstream.url)) as process:
         assert process.stdin is not None
-        process.stdin.write(b"\n\r\n" + b'{"jsonrpc": "2.0", "id": 99, "result": {}}\n{"jsonrpc": "2.0"}\n')
-        codes = {line: (await reply(process, line))["error"]["code"] for line in RUBBISH}
+        process.stdin.writelines(line + b"\n" for line in RUBBISH)
+        codes = {line: (await reply(process, line))["error"]["code"] for line in REFUSED}
         hello = await reply(process, request("initialize", protocolVersion=99))
         process.stdin.close()
         assert await asyncio.wait_for(process.wait(), SECONDS) == 0
-    assert codes == RUBBISH
+    assert codes == REFUSED
     assert hello["result"]["protocolVersion"] == acp.PROTOCOL_VERSION
+
+
+@pytest.mark.system
+@pytest.mark.fault("ACP: half of a character in a prompt")
+async def test_half_of_a_character_is_answered_like_any_other(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with openai_upstream(says("Yes.")) as upstream, editor(home, **openai(upstream.url)) as at:
+        session = await at.open(tmp_path)
+        half = acp.resource_block(acp.embedded_text_resource("file:///\ud800", "\ud800"))
+        assert (await session.say([acp.text_block("\ud800"), half])).text == "Yes."
 
 
 @pytest.mark.system
@@ -132,9 +147,9 @@ async def test_a_session_goes_on_in_another_process_and_in_the_console(tmp_path:
             await session.say("Once more.", None)
         async with editor(home, **openai(upstream.url)) as at:
             again, shown = await at.load(session.session_id, work)
-            assert [status for _, status in shown.titles] == ["completed", "in_progress"]
+            assert [status for _, status in shown.titles] == ["completed", "pending"]
             assert shown.text.startswith("Hello. Done.")
-            assert "approve" in shown.text
+            assert "Code: " in str(shown.calls)
             assert (await again.say("approve")).text == "Yes."
         settings = {"AGENT_DATA_DIR": str(home / "data"), **openai(upstream.url)}
         console = await dial_agent(home, "chat", "--resume", session.session_id, "-p", "Bye?", cwd=work, **settings)
@@ -178,8 +193,8 @@ async def test_servers_of_the_editor_are_strangers_and_their_programs_are_not_st
         session = await at.open(work, mcp_servers=[web, program])
         answer = await session.say("Look.", "allow_once")
         tools = [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]]
-    assert [item.tool_call.title for item in answer.asked] == ["client_tickets_find"]
-    assert [status for _, status in answer.titles] == ["completed"]
+    assert [item.tool_call.tool_call_id for item in answer.asked] == [*answer.calls]
+    assert answer.titles == [("client_tickets_find", "completed")]
     assert [name for name in tools if name.startswith("client_")] == ["client_tickets_find"]
     assert "The MCP server local has no HTTP address" in str(answer.others)
     assert not started.exists()

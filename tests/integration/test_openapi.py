@@ -1,7 +1,6 @@
 """Operations of HTTP APIs as tools of the whole product, against a real server and others that misbehave."""
 
 import asyncio
-import base64
 import json
 import logging
 import re
@@ -49,7 +48,7 @@ async def test_reading_is_free_and_writing_is_asked_as_the_documentation_shows(
     monkeypatch.setenv("LIBRARY_KEY", SECRET)
     turns = [
         wants("library_findBooks", tag=["a b", "c/d&e"]),
-        wants("library_addBook", body={"title": "Emma"}),
+        wants("library_addBook", body={"id": 1, "title": "Emma"}),
         says("Added."),
     ]
     async with library() as peer:
@@ -60,7 +59,7 @@ async def test_reading_is_free_and_writing_is_asked_as_the_documentation_shows(
             answer = await p.reader.press("Approve", asked)
     assert before == [("GET", "/v1/books?tag=a%20b&tag=c%2Fd%26e")]
     method, path, headers, body = peer.requests[1]
-    assert (method, path, json.loads(body)) == ("POST", "/v1/books", {"title": "Emma"})
+    assert (method, path, json.loads(body)) == ("POST", "/v1/books", {"id": 1, "title": "Emma"})
     assert headers["Authorization"] == f"Bearer {SECRET}"
     assert {"Api-Key", "X-Conversation-Id", "Cookie"}.isdisjoint(headers)
     assert answer.content == "Added."
@@ -92,7 +91,7 @@ async def test_a_document_in_dial_is_read_with_the_agents_own_key(tmp_path: Path
 
 
 @pytest.mark.fault("openapi: a server that sends the secret back")
-@pytest.mark.parametrize(("auth", "sent"), [("bearer", "Bearer "), ("basic", "Basic "), ("X-Key", "")])
+@pytest.mark.parametrize(("auth", "sent"), [("bearer", "Bearer "), ("X-Key", "")])
 async def test_a_secret_that_a_server_sends_back_is_not_shown(
     auth: str, sent: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,10 +99,9 @@ async def test_a_secret_that_a_server_sends_back_is_not_shown(
     async with library() as peer:
         text = await called(client(peer, secret=SECRET, auth=auth), "readBook", id="echo")
         name = "Authorization" if sent else auth
-        coded = base64.b64encode(SECRET.encode()).decode()
-        assert peer.requests[0][2][name] == f"{sent}{coded if auth == 'basic' else SECRET}"
+        assert peer.requests[0][2][name] == f"{sent}{SECRET}"
     assert f"{sent}***" in text
-    for form in (SECRET, json.dumps(SECRET)[1:-1], coded, "s3cret"):
+    for form in (SECRET, json.dumps(SECRET)[1:-1], "s3cret"):
         assert form not in text + caplog.text
 
 

@@ -29,20 +29,17 @@ async def settings(tmp_path: Path, *names: str) -> AsyncGenerator[dict[str, Any]
 @pytest.mark.fault("http api: a prompt or resource that no server has, an argument that is missing")
 async def test_what_can_be_picked_is_listed_read_and_sent_through_every_route(tmp_path: Path) -> None:
     async with settings(tmp_path) as more, http_api(then=says("Done."), tmp_path=tmp_path, **more) as api:
-        assert (await api.get("/skills")).json == {
-            "skills": [{"name": "report", "description": "Writes reports.", "source": "operator"}]
-        }
-        [prompt] = (await api.get("/server-prompts")).json["prompts"]
-        [resource] = (await api.get("/resources")).json["resources"]
-        assert prompt["arguments"] == [{"name": "ticket", "description": "", "required": True}]
-        read = await api.post("/resources", {"server": "tickets", "uri": resource["uri"]})
-        asked = {"server": "tickets", "name": prompt["name"], "arguments": {"ticket": "7"}}
-        filled = await api.post("/server-prompts", asked)
+        [skill] = (await api.get("/skills")).json["skills"]
+        assert (skill["name"], skill["description"], skill["source"]) == ("report", "Writes reports.", "operator")
+        resource, prompt = (await api.get("/picks")).json["picks"]
+        assert (prompt["pick"], prompt["arguments"]) == ("/tickets:triage", {"ticket": ""})
+        read = await api.post("/picks", {"pick": resource["pick"]})
+        filled = await api.post("/picks", {"pick": prompt["pick"], "arguments": {"ticket": "7"}})
         refused = [
-            await api.post("/server-prompts", asked | {"arguments": {}}),
-            await api.post("/server-prompts", asked | {"name": "other"}),
-            await api.post("/resources", {"server": "tickets", "uri": "file:///etc/passwd"}),
-            await api.post("/resources", {"server": "other", "uri": "note://lamp"}),
+            await api.post("/picks", {"pick": prompt["pick"]}),
+            await api.post("/picks", {"pick": "/tickets:other"}),
+            await api.post("/picks", {"pick": "@tickets:file:///etc/passwd"}),
+            await api.post("/picks", {"pick": "@other:note://lamp"}),
             await api.post("/chat", {"messages": [said("Go")], "skills": ["other"]}),
         ]
         assert [reply.status for reply in refused] == [400, 404, 404, 404, 400]
@@ -71,8 +68,8 @@ async def test_the_console_lists_completes_and_uses_them(tmp_path: Path) -> None
         }.items():  # fmt: skip
             assert await asyncio.to_thread(complete, console, typed) == offered
         assert "tools, about" in (await console.types("/tools"))[0]  # the command, not the skill of its name
-        assert await console.types("/tickets:triage") == ["Command: triage needs a value for: ticket."]
-        assert await console.types("/tickets:other") == ["Command: The server has no prompt 'other'."]
+        assert await console.types("/tickets:triage") == ["Command: /tickets:triage needs a value for: ticket."]
+        assert await console.types("/tickets:other") == ["Command: The server does not list this."]
         assert console.upstream.requests == []
         await console.types("/report It rains")
         await console.types("/retry")

@@ -13,10 +13,9 @@ from aiohttp import ClientSession
 from aiohttp.web import Request, StreamResponse
 
 from task.core_client.files import OwnersKey
-from task.errors import ToolError
 from task.llm.scripted import says, wants
 from task.product import opened
-from task.product.skills import DialSkills, skills_of
+from task.product.skills import dial_skill, skills_of
 from task.settings import Settings
 from task.tools.models import Caller, nobody
 from task.tools.skills.read_skill_tool import OUTSIDE
@@ -105,7 +104,7 @@ async def test_the_operator_s_skill_is_read_on_demand_and_taints_nothing(tmp_pat
         await p.other.ask("Hi")
         first, second, third, other = p.upstream.requests
     assert (answer.content, catalogue(first)) == ("Done.", "- minutes: Write minutes.")
-    assert results(second) == ['<skill name="minutes">\nBegin with the date.\n</skill>\n\n[It has no other files.]']
+    assert results(second) == ['<skill name="minutes">\nBegin with the date.\n</skill>\n\n[It has no others.]']
     assert results(third)[1] == "sent 1"  # without a question: the rule holds where nothing is from outside
     assert results(other) == []
     assert answer.stages[0].name.startswith("read_skill: minutes [")
@@ -124,7 +123,7 @@ async def test_a_core_that_knows_no_skills_is_met_with_silence_and_a_plain_turn_
     assert picked.error is not None
 
 
-async def test_the_skills_of_an_application_are_read_with_the_key_of_its_user_and_kept_by_their_etag(
+async def test_the_skills_of_an_application_are_read_with_the_key_of_its_user_in_each_turn(
     tmp_path: Path,
 ) -> None:
     async with agent(tmp_path, then=says("Yes."), skills=MINUTES) as p:
@@ -132,13 +131,12 @@ async def test_the_skills_of_an_application_are_read_with_the_key_of_its_user_an
         stored = p.core.skill(URL, {"SKILL.md": MINUTES["SKILL.md"].replace(b"Write", b"Take")}, ONE, TWO)
         other = p.core.skill(theirs, {"SKILL.md": b"---\ndescription: Of two.\n---\n"}, TWO)
         async with application(p, {"skills": [URL, missing, theirs], "builtin": ["look"]}) as chat:
-            for _ in range(3):
-                await chat.ask("Is it so?")
+            await chat.ask("Is it so?")
             stored.files["SKILL.md"] = b"---\ndescription: New.\n---\n"
             await chat.ask("And now?")
     shown = [catalogue(received) for received in p.upstream.requests]
-    assert shown == ["- minutes: Take minutes."] * 3 + ["- minutes: New."]
-    assert (stored.answered, other.answered) == ([200, 304, 304, 200], [403] * 4)
+    assert shown == ["- minutes: Take minutes.", "- minutes: New."]
+    assert (stored.answered, other.answered) == ([200] * 2, [403] * 2)
 
 
 @pytest.mark.fault("skill: many large ones in one application")
@@ -274,10 +272,8 @@ async def test_what_a_skill_allows_holds_to_the_end_of_its_turn_also_after_an_ap
 @pytest.mark.fault("skill: one in DIAL of an owner whose key others share, or at an address that leads elsewhere")
 async def test_a_key_that_owners_share_and_an_address_that_is_none_are_never_sent() -> None:
     async with peer(answers(200, {})) as core, ClientSession() as session:
-        skills = DialSkills(session, core.url)
         for url, key in ((URL, OwnersKey("key", "ask")), ("skills/../bucket", "key"), ("files/a/b", "key")):
-            with pytest.raises(ToolError, match="is gone, not yours to use, or cannot be read"):
-                await skills.read(url, key, "picked", 2**20)
+            assert await dial_skill(session, core.url, url, key) is None
         assert core.requests == []
 
 

@@ -37,7 +37,7 @@ from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
 from task.permissions.taint import addresses_in, is_plain, urls_in
 from task.settings.document import parsed
-from task.skills.skill import BROKEN, MOST_BYTES_IN_ALL, skill_of, unpacked
+from task.skills.skill import skill_of, unpacked
 from task.tools.calculator.calculator_tool import CalculationError, evaluate
 from task.tools.openapi.document import ApiSpec, operations_of
 from tests.support.gating import RUNS, facts
@@ -213,7 +213,7 @@ def _archive() -> bytes:
 
 
 def _unpacked(packed: bytes) -> object:
-    return unpacked(packed, MOST_BYTES_IN_ALL)
+    return unpacked(packed)
 
 
 def _operations(document: Any) -> object:
@@ -379,7 +379,7 @@ PARSERS = (
            evaluate, 4_000, (CalculationError,)),
     Parser("skill",
            joined("---\n", "name: a\n", "description: b\n", "allowed-tools: ", *YAML), _skill, 2_000, (ValueError,)),
-    Parser("archive of a skill", damaged(_archive()), _unpacked, 2_000, BROKEN),
+    Parser("archive of a skill", damaged(_archive()), _unpacked, 2_000, (ValueError,)),
     Parser("API document", changed(API), _operations, 1_000, (ToolError,)),
     Parser("API document in YAML",
            joined("openapi: 3.1.0\n", "paths:\n", "  /a:\n", *YAML), _operations, 2_000, (ToolError,)),

@@ -149,11 +149,10 @@ async def _conversation(p: Product, case: PartCase, text: str, model: Obeying, s
 
 async def _through_the_api(agent: str, picked: str, said: Sequence[str]) -> AsyncGenerator[str]:
     # The user picks a server's prompt or resource, which the page quotes in the first message.
-    paths = {"prompt": ("server-prompts", {"name": "report"}), "resource": ("resources", {"uri": _RESOURCE["uri"]})}
+    picks = {"prompt": "/outside:report", "resource": f"@outside:{_RESOURCE['uri']}"}
     messages = list[dict[str, Any]]()
     async with aiohttp.ClientSession(agent, headers={"Api-Key": "key-one"}) as session:
-        path, asked = paths[picked]
-        async with session.post(f"/{path}", json={"server": "outside", **asked}) as response:
+        async with session.post("/picks", json={"pick": picks[picked]}) as response:
             found = await response.json()
         quote = {"type": "quote", "title": found["title"], "text": found["data"]}
         for text in said:

@@ -159,14 +159,6 @@ async def test_what_the_user_says_is_kept_with_its_source_also_beside_earlier_fa
         assert (dog.text, dog.source, dog.scope) == ("The user has a dog.", "chat chat-1", "")
 
 
-async def test_without_a_rule_the_user_is_asked_with_the_fact_on_the_card(tmp_path: Path) -> None:
-    async with desk(tmp_path, policy=Policy(MEMORY_RULES)) as d:
-        outcome = await d.turn(ScriptedModel(wants("remember", fact=NUTS)), user("I am allergic to nuts."))
-        assert outcome.status == "suspended"
-        assert NUTS in outcome.pending[0].card.command
-        assert not (await d.memory.load()).facts
-
-
 @pytest.mark.fault("memory: the consent withdrawn in mid-run")
 async def test_consent_taken_back_in_mid_run_ends_giving_and_keeping_at_once(tmp_path: Path) -> None:
     @tool

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from task.cli.doctor import results
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, user
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.taint import ContextView
@@ -101,27 +100,23 @@ def test_a_header_is_read_as_the_standard_describes_it_and_leniently(
     ],
 )
 @pytest.mark.fault("skill: a body of 5 MB, no header, no description, or a header that would grow when it is read")
-async def test_a_skill_that_cannot_be_used_is_left_out_with_its_reason_and_the_others_stay(
+def test_a_skill_that_cannot_be_used_is_left_out_with_its_reason_and_the_others_stay(
     text: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder_of(tmp_path, bad=text, good=described("Good."))
     (tmp_path / "~").mkdir()  # no file tool takes such a path
     assert [skill.name for skill in operator_skills([tmp_path])] == ["good"]
     assert text[:40] not in caplog.text
-    settings = Settings.model_validate({"skills": {"folders": [tmp_path]}, "data_dir": tmp_path})
-    [row] = await results(settings, "skills")
-    assert (row.state, row.found.startswith("1 of the settings; ")) == ("note", True)
-    assert f"; the skill {tmp_path}/bad is left out: " in row.found
+    assert f"the skill {tmp_path}/bad is left out: " in caplog.text
     with pytest.raises(ValueError, match=reason):
         made(text)
 
 
 @pytest.mark.fault("skill: a name that is none, or not that of its folder")
-def test_a_name_that_does_not_fit_gives_way_to_that_of_the_folder(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_does_not_fit_gives_way_to_that_of_the_folder() -> None:
     assert [made(described("X.", name)).name for name in ("other", "PDF Tool", "", "a--b")] == [
         "other", *["pdf-processing"] * 3
     ]  # fmt: skip
-    assert caplog.text.count("is not named like its folder") == 3
     with pytest.raises(ValueError, match="lower-case"):
         made(described("X.", "a/../b"), "Über")
 
@@ -140,14 +135,14 @@ async def test_nothing_outside_a_skill_s_folder_is_one_of_its_files(tmp_path: Pa
     (root / "c").symlink_to(tmp_path)
     [skill] = operator_skills([root])
     assert (skill.name, skill.files) == ("a", ["scripts/run.py"])
-    tool = ReadSkillTool([skill], ())
+    tool = ReadSkillTool([skill])
     assert (await read(tool, name="a", path="./scripts/run.py")).text() == "print(1)"
     for path in ("../secret", "link.py", "/etc/passwd", "scripts/../../../secret", ".hidden", "up/secret"):
         refused = await read(tool, name="a", path=path)
         assert (refused.failed, "has no file" in refused.text(), "token" in refused.text()) == (True, True, False)
     link = tmp_path / "linked"
     link.symlink_to(root)
-    assert [skill.name for skill in skills_in(link, "workspace")[0]] == []
+    assert [skill.name for skill in skills_in(link, "workspace")] == []
 
 
 def test_links_inside_the_folder_of_skills_count_as_volumes_of_kubernetes_have_them(tmp_path: Path) -> None:
@@ -163,11 +158,11 @@ def test_links_inside_the_folder_of_skills_count_as_volumes_of_kubernetes_have_t
 def test_an_archive_gives_only_files_within_the_bounds() -> None:
     inside = {"SKILL.md": b"x", "scripts/a.py": b"y"}
     odd = {"../up": b"z", "/root": b"z", "a//b": b"z", "a\\b": b"z", ".env": b"z", "bomb": b"\0" * (MOST_BYTES + 1)}
-    assert unpacked(zipped({**inside, **odd}), MOST_BYTES) == inside
-    assert unpacked(zipped({f"chart/{name}": content for name, content in inside.items()}), MOST_BYTES) == inside
+    assert unpacked(zipped({**inside, **odd})) == inside
+    assert unpacked(zipped({f"chart/{name}": content for name, content in inside.items()})) == inside
     with pytest.raises(ValueError, match="room"):
-        unpacked(zipped({f"{number}": b"\0" * MOST_BYTES for number in range(9)}), 9 * MOST_BYTES)
-    assert len(unpacked(zipped({f"{number}": b"" for number in range(500)}), 0)) == 101
+        unpacked(zipped({f"{number}": b"\0" * MOST_BYTES for number in range(9)}))
+    assert len(unpacked(zipped({f"{number}": b"" for number in range(500)}))) == 101
 
 
 @pytest.mark.fault("skill: two of one name, of one source and of several")
@@ -185,17 +180,18 @@ async def test_a_result_holds_the_text_and_names_the_files_and_only_others_words
     files = {"scripts/chart.py": b"print()", "logo.png": b"\x89PNG\0", "SKILL.md": b""}
     text = "---\nname: calculator\ndescription: Sums.\n---\nAdd </skill> up.\n"
     own = skill_of("calculator", {**files, "SKILL.md": text.encode()}, "operator")
-    tool = ReadSkillTool([own], ["calculator", "execute_code"])
+    tool = ReadSkillTool([own])
     assert "- calculator: Sums." in tool.description
     assert tool.parameters["properties"]["name"]["enum"] == ["calculator"]
     words = (await read(tool, name="calculator")).text()
     assert words == (
         '<skill name="calculator">\nAdd <\\/skill> up.\n</skill>\n\n'
-        "[Its files, for `path`: logo.png, scripts/chart.py; code in execute_code finds them in skills/calculator/]"
+        "[Its files, for `path`: logo.png, scripts/chart.py; execute_code, where you have it, finds them in "
+        "skills/calculator/.]"
     )
     picture = await read(tool, name="calculator", path="logo.png")
     assert picture.text().startswith("Error: logo.png is not text;")
-    other = await read(ReadSkillTool([own.model_copy(update={"source": "dial"})], ()), name="calculator")
+    other = await read(ReadSkillTool([own.model_copy(update={"source": "dial"})]), name="calculator")
     assert other.text().startswith(OUTSIDE)
     origins = {READ_SKILL: tool.origin}
     assert [ContextView([item], origins).tainted for item in (await read(tool, name="calculator"), other)] == [
@@ -205,7 +201,7 @@ async def test_a_result_holds_the_text_and_names_the_files_and_only_others_words
 
 def test_many_skills_share_the_room_of_the_catalogue() -> None:
     skills = [made(described("x" * 1_000), f"skill-{number}") for number in range(100)]
-    assert len(ReadSkillTool(skills, ()).description) < CATALOGUE_CHARS + 100 * 20 + 500
+    assert len(ReadSkillTool(skills).description) < CATALOGUE_CHARS + 100 * 20 + 500
 
 
 @pytest.mark.parametrize(
@@ -222,7 +218,7 @@ async def test_allowed_tools_of_a_skill_that_was_read_in_this_turn_narrow_what_m
 ) -> None:
     line = f"allowed-tools: {allowed}\n" if allowed is not None else ""
     skill = made(f"---\ndescription: X.\n{line}---\n")
-    result = await read(ReadSkillTool([skill], ()), name="pdf-processing")
+    result = await read(ReadSkillTool([skill]), name="pdf-processing")
 
     def refused_in(context: ContextView) -> set[str]:
         found = set[str]()
@@ -276,9 +272,9 @@ async def test_the_skills_of_a_workspace_wait_for_the_user_s_agreement_once_for_
 
 async def test_a_skill_of_a_workspace_stays_what_the_user_has_agreed_to(tmp_path: Path) -> None:
     root = folder_of(tmp_path, a=described("A."))
-    [skill] = skills_in(Path(os.path.realpath(root)), "workspace")[0]
+    [skill] = skills_in(Path(os.path.realpath(root)), "workspace")
     (root / "a" / "SKILL.md").write_text(described("Evil."))
     assert b"Evil" not in skill.content["SKILL.md"]
     gone = Skill(name="a", description="", source="dial")
-    assert "cannot be read any more" in (await read(ReadSkillTool([gone], ()), name="a")).text()
+    assert "cannot be read any more" in (await read(ReadSkillTool([gone]), name="a")).text()
     assert Message(Role.TOOL, memo=skill.model_dump_json()).memo.count("Body") == 0

@@ -305,18 +305,6 @@ async def test_a_sub_agent_that_fails_says_what_it_had_done() -> None:
     assert results(it)[0].endswith("Calls that it had made: look")
 
 
-async def test_steps_beyond_those_of_all_sub_agents_are_refused() -> None:
-    looks = [wants("look", what="x"), says("x")]
-    office = Office([delegated("a", "b", "c"), delegated("d"), says("End.")], dict.fromkeys("abcd", looks))
-    async with chat(office, AgentSettings(steps=3)) as it:
-        await it.say("Go")
-    refused = (
-        "Error: the sub-agents of this run have 0 steps left; start no more than that, or do the rest without them"
-    )
-    assert results(it)[:3] == ["x\n\n[The sub-agent stopped at the limit of 1 steps.]"] * 3
-    assert results(it)[3] == refused
-
-
 @pytest.mark.fault("sub-agents: a model that starts one after the other, each of which answers at once")
 async def test_a_sub_agent_that_calls_no_tool_takes_a_step_too() -> None:
     said = [says("x")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,19 @@ from task.product.skills import skills_of
 if TYPE_CHECKING:
     from task.console.controller import FrameworkController
     from task.skills import Skill
+    from task.tools.mcp.offers import MCPItem
 
 NOTHING = "There are no skills, and no MCP server has prompts."
-_RESOURCE = re.compile(r"(?:^|(?<=\s))(@([\w-]+):(\S*[^\s.,;:!?)]))")  # without the end of a sentence
+_RESOURCE = re.compile(r"(?:^|(?<=\s))(@[\w-]+:\S*[^\s.,;:!?)])")  # without the end of a sentence
 
 
 def skills(console: FrameworkController) -> list[Skill]:
     product = console.product
     return run_blocking(skills_of, product.services, product.profile, console.caller.of_tools())
+
+
+def items(console: FrameworkController) -> list[MCPItem]:
+    return run_blocking(console.product.services.mcp.items, console.caller.of_tools())
 
 
 def pick(console: FrameworkController, name: str, argument: str) -> bool:
@@ -30,16 +36,12 @@ def pick(console: FrameworkController, name: str, argument: str) -> bool:
     Raises:
         AgentError: the server does not give the prompt.
     """
-    hub, caller = console.product.services.mcp, console.caller.of_tools()
-    server, is_prompt, wanted = name.removeprefix("/").partition(":")
-    if is_prompt:
-        known = {(item.server, item.name): item.arguments for item in run_blocking(hub.prompts, caller)}
-        names = [item.name for item in known.get((server, wanted), ())]
-        words = argument.split(maxsplit=max(len(names) - 1, 0))  # the last argument has all that is left
-        given = dict(zip(names, words, strict=False))
-        console.attached.append(AttachedFile(Path(name), name, run_blocking(hub.prompt, caller, server, wanted, given)))
-    elif server in (skill.name for skill in skills(console)):
-        console.conversation.skills = (server,)
+    if ":" in name:
+        known = next((list(item.arguments) for item in items(console) if item.pick == name), [])
+        words = argument.split(maxsplit=max(len(known) - 1, 0))  # the last argument has all that is left
+        console.attached.append(_picked(console, name, dict(zip(known, words, strict=False))))
+    elif (own := name.removeprefix("/")) in (skill.name for skill in skills(console)):
+        console.conversation.skills = (own,)
     else:
         return False
     return True
@@ -47,28 +49,24 @@ def pick(console: FrameworkController, name: str, argument: str) -> bool:
 
 def resources_in(console: FrameworkController, text: str) -> list[AttachedFile]:
     """The resources of servers that a message names; words that name none are just words."""
-    hub, caller, found = console.product.services.mcp, console.caller.of_tools(), list[AttachedFile]()
     named = _RESOURCE.findall(text)
-    listed = run_blocking(hub.resources, caller) if named else ()
-    for name, server, uri in named:
-        if any(item.server == server and item.covers(uri) for item in listed):
-            found.append(AttachedFile(Path(name), name, run_blocking(hub.resource, caller, server, uri)))
-    return found
+    listed = items(console) if named else []
+    return [_picked(console, name) for name in named if any(item.covers(name) for item in listed)]
 
 
 def completions(console: FrameworkController, word: str) -> list[str]:
     """What may take the place of a word that begins with a slash or an `@`, beside commands and files."""
-    hub, caller, found = console.product.services.mcp, console.caller.of_tools(), list[str]()
-    if word[0] == "@":
-        found = [f"@{item.server}:{item.uri}" for item in run_blocking(hub.resources, caller)]
-    else:
-        found = [f"/{skill.name}" for skill in skills(console)]
-        found += [f"/{item.server}:{item.name}" for item in run_blocking(hub.prompts, caller)]
+    found = [f"/{skill.name}" for skill in skills(console)] if word[0] == "/" else []
+    found += [item.pick for item in items(console)]
     return [name for name in found if name.startswith(word) and name.isprintable() and " " not in name]
 
 
 def list_skills(console: FrameworkController, argument: str) -> str:
-    prompts = run_blocking(console.product.services.mcp.prompts, console.caller.of_tools())
     found = [f"- /{skill.name} ({skill.source}): {skill.description}" for skill in skills(console)]
-    found += [f"- /{item.server}:{item.name} (prompt): {item.description}" for item in prompts]
+    found += [f"- {item.pick} (prompt): {item.description}" for item in items(console) if item.pick[0] == "/"]
     return "\n".join(map(one_line, found)) or NOTHING
+
+
+def _picked(console: FrameworkController, name: str, arguments: Mapping[str, str] | None = None) -> AttachedFile:
+    found = run_blocking(console.product.services.mcp.picked, console.caller.of_tools(), name, arguments)
+    return AttachedFile(Path(name), name, found)

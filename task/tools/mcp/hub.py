@@ -7,10 +7,10 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -28,14 +28,13 @@ from task.tools.mcp.connection import CallIdentity, LocalProgram, identity_of, s
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import READ_RESOURCE, TO_SIGN_IN, MCPTool, Open, ReadResourceTool, stored
 from task.tools.mcp.mcp_tool_model import LONGEST_SCHEMA, fit, model_name, usable
-from task.tools.mcp.offers import Catalogue, Listing, MCPPrompt, MCPResource, Offer
-from task.tools.mcp.results import Fault, MCPFailure, MCPFile
+from task.tools.mcp.offers import Catalogue, Listing, MCPItem, Offer
+from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
     from task.tools.mcp.oauth import UserSignIns
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds a request waits for a list it needs
@@ -125,6 +124,7 @@ class MCPHub:
         self.fresh_seconds = fresh_seconds
         self.patience = patience
         self.redis = redis
+        self.prompting = False  # a server has listed prompts
         self._servers = [Server(self, spec) for spec in servers]
         self._named: OrderedDict[str, Server] = OrderedDict()
 
@@ -145,7 +145,8 @@ class MCPHub:
         """
         servers = [server for server in self._servers if caller is not None or not server.of_users]
         for spec in named:
-            self._named[spec.url] = server = self._named.pop(spec.url, None) or Server(self, spec)
+            place = f"{spec.url} {dict(spec.headers)}"  # clients name servers with headers of their own
+            self._named[place] = server = self._named.pop(place, None) or Server(self, spec)
             servers.append(server)
         if (spare := len(self._named) - MAX_NAMED) > 0:  # those of running calls stay, however many others are named
             idle = [url for url, one in self._named.items() if not one.client.running and one not in servers]
@@ -166,43 +167,36 @@ class MCPHub:
         tools = [tool for server, known in found for tool in server.tools(known, names)]
         offers = [(one, known.offer) for one, known in found if one.readable and known.offer]
         if readable := {one.spec.name: (one, offer) for one, offer in offers if offer.resources}:
-            tools.append(ReadResourceTool(readable, self.files))
+            tools.append(ReadResourceTool(readable))
         return Discovered(tuple(tools), tuple(known.failure for known in lists if known.failure is not None))
 
-    async def prompts(self, caller: Caller) -> list[MCPPrompt]:
-        """The prompts of all servers for this caller; what servers say of them is text from outside."""
-        return [prompt for _, offer in await self._offers(caller) for prompt in offer.prompts]
+    async def items(self, caller: Caller) -> list[MCPItem]:
+        """The prompts and resources of all servers for this caller; what servers say of them is text from outside."""
+        return [item for _, offer in await self._offers(caller) for item in offer.items]
 
-    async def prompt(self, caller: Caller, server: str, name: str, arguments: Mapping[str, str]) -> Attachment:
-        """The text of a prompt, to be quoted in a message: the user has chosen it but did not write it.
+    async def prompts(self, caller: Caller) -> list[MCPItem]:
+        """The prompts without arguments that are needed, of the servers from which the model may read."""
+        offers = [offer for one, offer in await self._offers(caller) if one.readable]
+        return [item for offer in offers for item in offer.items if item.pick.startswith("/") and not item.required]
 
-        Raises:
-            NotFound: there is no such server or prompt.
-            InvalidRequest: an argument that it needs is missing.
-            ToolError: the server does not answer.
-        """
-        one, offer = (await self._offers(caller, server))[0]
-        offer.check(name, arguments)
-        text = await _for_user(one.client.prompt(name, dict(arguments), identity=await one.identity(caller)))
-        return Attachment("text/plain", f"/{server}:{name}", data=text)
-
-    async def resources(self, caller: Caller) -> list[MCPResource]:
-        """The resources and templates of all servers for this caller; names are text from outside."""
-        return [resource for _, offer in await self._offers(caller) for resource in offer.resources]
-
-    async def resource(self, caller: Caller, server: str, uri: str) -> Attachment:
-        """The resource for a message: a text to be quoted in it, or a file among the caller's own.
+    async def picked(self, caller: Caller, pick: str, arguments: Mapping[str, str] | None = None) -> Attachment:
+        """A resource, or a prompt with these arguments, for a message: a text to be quoted in it, which the user has
+        chosen and did not write, or a file among the caller's own.
 
         Raises:
-            NotFound, ToolError: it is not listed, is too large or cannot be kept, or the server did not answer.
+            NotFound: it is not listed.
+            ToolError: it is too large or cannot be kept, or the server does not answer.
         """
+        server, _, name = pick[1:].partition(":")
         one, offer = (await self._offers(caller, server))[0]
-        files = await _for_user(one.read(offer.checked(uri), caller))
-        texts = [file.text for file in files if file.text is not None]
-        if files and len(texts) == len(files) and len(text := "\n\n".join(texts)) <= MOST_QUOTED:
-            kind = re.fullmatch(r"text/[\w.+-]{1,60}", files[0].mime_type)
-            return Attachment(kind[0] if kind else "text/plain", f"@{server}:{uri}", data=text)
-        return await stored(self.files, files, caller.api_key)
+        offer.check(pick, arguments)
+        try:
+            if pick.startswith("@"):
+                return await one.resource(name, caller, MOST_QUOTED)
+            given, identity = dict(arguments or {}), await one.identity(caller)
+            return Attachment("text/plain", pick, data=await one.client.prompt(name, given, identity=identity))
+        except MCPFailure as failure:  # without its advice for the model
+            raise ToolError(f"{failure.summary}.") from failure
 
     async def _offers(self, caller: Caller, name: str = "") -> list[tuple[Server, Offer]]:
         servers = [server for server in self._servers if name in ("", server.spec.name)]
@@ -240,7 +234,6 @@ class Server:
         )
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
         self.of_users = spec.forward_key or spec.sign_in
-        self.client.tools_only = bool(spec.called)  # of servers that users name
         # By the model: where tools are listed, reading is one of them.
         self.readable = not spec.called and (spec.tools is None or READ_RESOURCE in spec.tools)
 
@@ -264,8 +257,14 @@ class Server:
 
         return CallIdentity({**identity.headers, "Authorization": f"Bearer {token}"}, owner, own=True, refused=refused)
 
-    async def read(self, uri: str, caller: Caller | None) -> list[MCPFile]:
-        return await self.client.read(uri, identity=await self.identity(caller))
+    async def resource(self, uri: str, caller: Caller, longest: int) -> Attachment:
+        """Its text if that is not too long, else a file among the caller's own. Raises: ToolError."""
+        files = await self.client.read(uri, identity=await self.identity(caller))
+        texts = [file.text for file in files if file.text is not None]
+        if texts and len(text := "\n\n".join(texts)) <= longest:
+            kind = re.fullmatch(r"text/[\w.+-]{1,60}", files[0].mime_type)
+            return Attachment(kind[0] if kind else "text/plain", f"@{self.spec.name}:{uri}", data=text)
+        return await stored(self._hub.files, files, caller.api_key)
 
     async def ready(self, caller: Caller | None) -> Catalogue:
         """The list for this caller, or why there is none."""
@@ -340,10 +339,3 @@ class Server:
         if redis is not None:
             await redis.put_listing(key, _OFFER.dump_json(offer), seconds)
         return offer, 0.0
-
-
-async def _for_user(asked: Awaitable[T]) -> T:
-    try:
-        return await asked
-    except MCPFailure as failure:  # without its advice for the model
-        raise ToolError(f"{failure.summary}.") from failure

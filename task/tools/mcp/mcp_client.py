@@ -88,7 +88,6 @@ class MCPClient:
         self.name = name or url
         self.failure: MCPFailure | None = None
         self.running = 0  # calls
-        self.tools_only = False  # are listed
         self.left_out: Mapping[str, str] = {}  # tools that it describes and does not offer, and why
         self.changes = 0  # how often the server said that one of its lists has changed
         self.timeout = timeout
@@ -128,10 +127,8 @@ class MCPClient:
     async def offer(self, *, identity: CallIdentity = SERVICE) -> Offer:
         """The server's tools with the resources and prompts that it says it has. Raises: MCPFailure."""
 
-        async def use(client: Client) -> Offer:
-            return await offer_of(client, self.name, others=not self.tools_only)
-
-        offer = await self._run(use, self._probe_seconds, identity, repeatable=True)
+        listing = partial(offer_of, server=self.name)
+        offer = await self._run(listing, self._probe_seconds, identity, repeatable=True)
         if len(self._tools) > MOST_KNOWN:  # a server may list others each time
             self._tools.clear()
         self._tools.update((tool.name, tool) for tool in offer.tools)
@@ -207,10 +204,10 @@ class MCPClient:
             ToolError: they are larger than `max_bytes`, or the server did not answer (`MCPFailure`).
         """
 
-        async def use(client: Client) -> list[MCPFile]:
-            return list(map(file_of, (await client.read_resource(uri, cache_mode="bypass")).contents))
+        def use(client: Client) -> Awaitable[wire.ReadResourceResult]:
+            return client.read_resource(uri, cache_mode="bypass")
 
-        files = await self._run(use, self.timeout, identity, repeatable=True)
+        files = list(map(file_of, (await self._run(use, self.timeout, identity, repeatable=True)).contents))
         if sum(len(file.content or b"") for file in files) > max_bytes:
             raise ToolError(f"The file is larger than {max_bytes:,} bytes, which is the most that can be kept.")
         return files
@@ -218,10 +215,10 @@ class MCPClient:
     async def prompt(self, name: str, arguments: dict[str, str], *, identity: CallIdentity = SERVICE) -> str:
         """The text of a prompt with these arguments. Raises: MCPFailure."""
 
-        async def use(client: Client) -> str:
-            return text_of((await client.get_prompt(name, arguments)).messages)
+        def use(client: Client) -> Awaitable[wire.GetPromptResult]:
+            return client.get_prompt(name, arguments)
 
-        return await self._run(use, self.timeout, identity, repeatable=True)
+        return text_of((await self._run(use, self.timeout, identity, repeatable=True)).messages)
 
     async def close(self) -> None:
         await self._session.close()

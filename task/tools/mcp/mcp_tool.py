@@ -164,13 +164,13 @@ class MCPTool(BaseTool):
 
 
 class ReadResourceTool(BaseTool):
-    """Reads what the `servers` list, by their names; what is not text is stored in `files` and attached.
+    """Reads what the `servers` list, by their names; what is not text is stored and attached.
 
     What was listed in the conversation is an address that the gate knows; one made from a template the model made up.
     """
 
-    def __init__(self, servers: Mapping[str, tuple[Server, Offer]], files: DialFiles | None) -> None:
-        self._servers, self._files = servers, files
+    def __init__(self, servers: Mapping[str, tuple[Server, Offer]]) -> None:
+        self._servers = servers
         uri = text("As listed, or made from a template")
         parameters = object_schema("server", server={"type": "string", "enum": [*servers]}, uri=uri)
         self.spec = ToolSpec(READ_RESOURCE, DESCRIBED, parameters, READS, timeout=TOOL_SECONDS)
@@ -179,18 +179,15 @@ class ReadResourceTool(BaseTool):
         given = tool_call_params.arguments or {}
         (server, offer), uri = self._servers[given["server"]], given.get("uri", "")
         if not uri:
-            marks = {False: "", True: " (template)"}
-            lines = (f"- {i.uri}{marks[i.template]}: {i.name}. {i.description}" for i in offer.resources)
-            return "\n".join(lines)[:MAX_TEXT_CHARS]
+            return "\n".join(f"- {i.uri}: {i.title}. {i.description}" for i in offer.resources)[:MAX_TEXT_CHARS]
         try:
-            files = await server.read(offer.checked(uri), tool_call_params.caller)
+            offer.check(f"@{given['server']}:{uri}")
         except NotFound as error:
-            raise ToolError(f"{error} Call {READ_RESOURCE} without uri for those that it lists.") from error
-        texts, attachments = [file.text for file in files if file.text is not None], list[Attachment]()
-        for file in [file for file in files if file.text is None][:MAX_FILES]:
-            attachments.append(kept := await stored(self._files, [file], tool_call_params.api_key))
-            texts.append(f"Attached for the user: {file.name} ({file.mime_type}) {kept.url}")
-        return Message(Role.TOOL, "\n\n".join(texts)[:MAX_TEXT_CHARS], attachments=tuple(attachments))
+            raise ToolError(f"{error} Call {READ_RESOURCE} without uri for the resources that it lists.") from error
+        found = await server.resource(uri, tool_call_params.known_caller, MAX_TEXT_CHARS)
+        if found.data is not None:
+            return found.data
+        return Message(Role.TOOL, f"Attached for the user: {found.title} ({found.type})", attachments=(found,))
 
 
 def _progress_in(stage: StageSink) -> Progress:

@@ -25,43 +25,35 @@ logger = logging.getLogger(__name__)
 PAGES = 50
 OTHERS_SECONDS = 2.0  # for resources and prompts: the list of tools must not wait for them
 MAX_RESOURCES, MAX_PROMPTS, MAX_ARGUMENTS = 1_000, 100, 20  # of a server; arguments of a prompt
-LONGEST_URI, LONGEST_NAME, LONGEST_TEXT, LONGEST_PROMPT = 2_000, 100, 500, 100_000
+LONGEST_PICK, LONGEST_NAME, LONGEST_TEXT, LONGEST_PROMPT = 2_000, 100, 500, 100_000
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 
 
 @dataclass(frozen=True, slots=True)
-class MCPResource:
-    """What can be read at `uri`, which has variables where it is a `template`."""
+class MCPItem:
+    """What a user may pick of a server: `pick` is `/server:name` of a prompt, or `@server:uri` of a resource.
 
-    server: str
-    uri: str
-    name: str
-    description: str = ""
-    template: bool = False
+    A `uri` with variables in braces stands for all that they lead to. `arguments` are those of a prompt, with what
+    they are for; it needs the `required` ones.
+    """
 
-    def covers(self, uri: str) -> bool:
-        """Whether the URI is this resource, or is built from this template: its scheme, its host, no folder above."""
-        fixed, open_, _ = self.uri.partition("{") if self.template else (self.uri, "", "")
+    pick: str
+    title: str
+    description: str
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    required: tuple[str, ...] = ()
+
+    @property
+    def uri(self) -> str:
+        return self.pick.partition(":")[2]
+
+    def covers(self, pick: str) -> bool:
+        """Whether it is this one, or is built from this template: its scheme, its host, no folder above."""
+        fixed, template, _ = self.pick.partition("{")
+        uri = pick.partition(":")[2]
         read = unquote(uri)
         clean = not _UNFIT.search(uri + read.replace(" ", "")) and ".." not in re.split(r"[/?#]", read)
-        return uri == fixed or bool(open_ and clean and uri.startswith(fixed) and _host(uri) == _host(self.uri))
-
-
-@dataclass(frozen=True, slots=True)
-class PromptArgument:
-    name: str
-    description: str
-    required: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MCPPrompt:
-    """A prompt of a server, which makes text of the values of its arguments."""
-
-    server: str
-    name: str
-    description: str
-    arguments: tuple[PromptArgument, ...]
+        return pick == fixed or bool(template and clean and pick.startswith(fixed) and _host(uri) == _host(self.uri))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +61,28 @@ class Offer:
     """All that a server lists."""
 
     tools: list[MCPToolModel] = field(default_factory=list[MCPToolModel])
-    resources: list[MCPResource] = field(default_factory=list[MCPResource])
-    prompts: list[MCPPrompt] = field(default_factory=list[MCPPrompt])
+    items: list[MCPItem] = field(default_factory=list[MCPItem])
 
-    def check(self, name: str, given: Mapping[str, str]) -> None:
-        """Raises: NotFound: there is no prompt of this name; InvalidRequest: an argument that it needs is missing."""
-        arguments = {item.name: item.arguments for item in self.prompts}
-        if name not in arguments:
-            raise NotFound(f"The server has no prompt {name[:LONGEST_NAME]!r}.")
-        if missing := [item.name for item in arguments[name] if item.required and not given.get(item.name)]:
-            raise InvalidRequest(f"{name} needs a value for: {', '.join(missing)}.")
+    @property
+    def resources(self) -> list[MCPItem]:
+        return [item for item in self.items if item.pick.startswith("@")]
 
-    def checked(self, uri: str) -> str:
-        """The URI. Raises: NotFound: no resource has it, and no template leads to it."""
-        if len(uri) > LONGEST_URI or not any(item.covers(uri) for item in self.resources):
-            raise NotFound("The server does not list this resource.")
-        return uri
+    def check(self, pick: str, given: Mapping[str, str] | None = None) -> None:
+        """Raises: NotFound: no item covers it. InvalidRequest: an argument that it needs is missing."""
+        item = next((item for item in self.items if item.covers(pick)), None)
+        if item is None or len(pick) > LONGEST_PICK:
+            raise NotFound("The server does not list this.")
+        if missing := [name for name in item.required if not (given or {}).get(name)]:
+            raise InvalidRequest(f"{pick} needs a value for: {', '.join(missing)}.")
 
 
 Listing = tuple[Offer, float]  # with its age in seconds
 
 
-async def offer_of(client: Client, server: str, *, others: bool = True) -> Offer:
-    """The server's tools, and with `others` what it has of resources and prompts, if it lists them in time."""
+async def offer_of(client: Client, server: str) -> Offer:
+    """The server's tools, and what it has of resources and prompts, if it lists them in time."""
     has = client.server_capabilities
-    readable, prompting = others and bool(has.resources), others and bool(has.prompts)
+    readable, prompting = bool(has.resources), bool(has.prompts)
     no_tools = has.tools is None and (readable or prompting)
     first, *found = await asyncio.gather(
         asyncio.sleep(0, []) if no_tools else _pages(client.list_tools, "tools"),
@@ -105,21 +94,13 @@ async def offer_of(client: Client, server: str, *, others: bool = True) -> Offer
     if isinstance(first, BaseException):
         raise first
     listed, templates, prompts = ([] if isinstance(item, BaseException) else item for item in found)
-    uris = [(item, item.uri, False) for item in listed] + [(item, item.uri_template, True) for item in templates]
-    return Offer(
-        list(map(model_of, first)),
-        [
-            MCPResource(server, uri, *_described(item), template)
-            for item, uri, template in uris[:MAX_RESOURCES]
-            # A template whose values decide where it leads is left out.
-            if len(uri) <= LONGEST_URI and not _UNFIT.search(uri) and (not template or _host(uri))
-        ],
-        [
-            MCPPrompt(server, item.name, _described(item)[1], tuple(map(_argument, item.arguments or ())))
-            for item in prompts
-            if len(item.arguments or ()) <= MAX_ARGUMENTS and len(item.name) <= LONGEST_NAME  # others are for programs
-        ][:MAX_PROMPTS],
-    )
+    uris = [(item, item.uri) for item in listed] + [(item, item.uri_template) for item in templates]
+    # A template whose values decide where it leads is left out.
+    fit = [(item, uri) for item, uri in uris if not _UNFIT.search(uri) and ("{" not in uri or _host(uri))]
+    picks: list[tuple[Any, str]] = [(item, f"@{server}:{uri}") for item, uri in fit[:MAX_RESOURCES]]
+    small = [item for item in prompts if len(item.arguments or ()) <= MAX_ARGUMENTS]  # others are for programs
+    picks += [(item, f"/{server}:{item.name}") for item in small[:MAX_PROMPTS]]
+    return Offer(list(map(model_of, first)), [_item(item, pick) for item, pick in picks if len(pick) <= LONGEST_PICK])
 
 
 class Catalogue:
@@ -169,6 +150,7 @@ class Catalogue:
             self.failure = MCPFailure(Fault.BROKEN, self._server, text)
         else:
             self.offer, self.failure = offer, None
+            self._hub.prompting |= any(item.pick.startswith("/") for item in offer.items)
             self._read_at = self._hub.clock() - age
 
 
@@ -205,10 +187,18 @@ def _host(uri: str) -> tuple[str, str] | None:
     return (parts.scheme, parts.netloc) if parts.scheme and "{" not in parts.netloc else None
 
 
-def _argument(item: wire.PromptArgument) -> PromptArgument:
-    return PromptArgument(item.name[:LONGEST_NAME], _described(item)[1], bool(item.required))
+def _item(item: Any, pick: str) -> MCPItem:
+    wanted = getattr(item, "arguments", None) or ()
+    arguments = {one.name[:LONGEST_NAME]: _line(one.description, LONGEST_TEXT) for one in wanted}
+    required = (one.name[:LONGEST_NAME] for one in wanted if one.required)
+    return MCPItem(
+        pick,
+        _line(item.title or item.name, LONGEST_NAME),
+        _line(item.description, LONGEST_TEXT),
+        arguments,
+        tuple(required),
+    )
 
 
-def _described(item: wire.Resource | wire.ResourceTemplate | wire.Prompt | wire.PromptArgument) -> tuple[str, str]:
-    texts = (item.title or item.name)[:LONGEST_NAME], (item.description or "")[:LONGEST_TEXT]
-    return " ".join(texts[0].split()), " ".join(texts[1].split())
+def _line(text: str | None, longest: int) -> str:
+    return " ".join((text or "")[:longest].split())

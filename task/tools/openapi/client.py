@@ -1,7 +1,6 @@
 """Call the operations of an API, over connections that reach public hosts and those that the settings name."""
 
 import asyncio
-import base64
 import json
 import re
 import socket
@@ -79,10 +78,8 @@ class ApiClient(MCPClient):
         async with self._slots.place():
             status, kind, content = await self._exchange(operation.method, *request, most=MOST_BYTES)
         text, secret = content[:MOST_BYTES].decode(errors="replace") if _TEXT.match(kind) else "", self._spec.secret
-        password = secret.partition(":")[2] if self._spec.auth == "basic" else ""
-        for part in filter(None, (secret, password, _coded(secret))):
-            for written in {part, quote(part, ""), json.dumps(part)[1:-1]}:
-                text = text.replace(written, "***")
+        for written in {secret, quote(secret, ""), json.dumps(secret)[1:-1]} if secret else ():
+            text = text.replace(written, "***")
         if status >= 300:
             advice = _ADVICE.get(status) or _ADVICE[min(status // 100, 5)]
             raise ToolError(f"{self.name} answered with status {status}. {advice}\n\n{text[:LONGEST_ERROR]}".rstrip())
@@ -148,13 +145,9 @@ def _request(operation: ApiOperation, arguments: Mapping[str, Any], spec: ApiSpe
     if not all(text.isascii() and text.isprintable() for text in headers.values()):
         raise ToolError("Headers must be printable ASCII.")
     if spec.secret:
-        ways = {"bearer": f"Bearer {spec.secret}", "basic": f"Basic {_coded(spec.secret)}"}
-        headers |= {"Authorization": ways[spec.auth]} if spec.auth in ways else {spec.auth: spec.secret}
+        bearer = {"Authorization": f"Bearer {spec.secret}"}
+        headers |= bearer if spec.auth == "bearer" else {spec.auth: spec.secret}
     url = URL(uritemplate.expand(operation.url, parts["url"]), encoded=True)
     if body := parts["body"]:
         return url, headers | {"Content-Type": operation.media}, orjson.dumps(body["body"])
     return url, headers, None
-
-
-def _coded(secret: str) -> str:
-    return base64.b64encode(secret.encode()).decode()

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import orjson
 import yaml
-from pydantic import ValidationError
 from yarl import URL
 
 from task.errors import ToolError
@@ -130,7 +129,7 @@ class _Reader:
 
         self._document, self._spec = document, spec
         self._models: Any = v3_0 if str(document["openapi"]).startswith("3.0") else v3_1
-        self._schemas = Schemas(document, (*STRANGERS, "readOnly"))
+        self._schemas = Schemas(document, STRANGERS)
         self._places, self._shapes, self._required = dict[str, tuple[str, str]](), dict[str, Any](), list[str]()
 
     def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> ApiOperation:
@@ -144,20 +143,11 @@ class _Reader:
         whole = {key: raw[key] for key in ("summary", "description") if key in raw}
         whole |= {"parameters": given, "requestBody": body or None, "responses": {}}
         servers = raw.get("servers") or item.get("servers") or self._document.get("servers") or [{"url": "/"}]
-        try:
-            model = self._models.Operation.model_validate({**whole, "servers": servers})
-        except ValidationError as error:
-            # Of a union's faults the one that is furthest in is about what was meant.
-            fault = max(error.errors(include_url=False, include_input=False), key=lambda one: len(one["loc"]))
-            raise LeftOut(f"{'.'.join(map(str, fault['loc']))[:200]}: {fault['msg']}") from None
+        model = self._models.Operation.model_validate({**whole, "servers": servers})
         queries = [self._add_parameter(*both) for both in zip(model.parameters, given, strict=True)]
         content, required = body.get("content", {}), body.get("required") is True
         if media := next(filter(_JSON.match, content), ""):
             shape = self._schemas.simple(content[media].get("schema"))
-            if "properties" in shape:
-                kept = {name: one for name, one in shape["properties"].items() if not one.get("readOnly")}
-                needed = [name for name in shape.get("required", ()) if name in kept]
-                shape |= {"properties": kept, "required": needed}
             self._add("body", "body", shape, required=required)
         elif required:
             raise LeftOut("its body is not JSON")

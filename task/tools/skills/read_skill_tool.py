@@ -1,15 +1,15 @@
 """The tool that reads skills, and what holds a turn to the tools that its skills allow."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.names import names_of
 from task.permissions.taint import Origin
 from task.skills.skill import INSTRUCTIONS, READ_SKILL, Skill, instructions_of, skills_read
 from task.tools.base import BaseTool, ToolSpec, object_schema, text
-from task.tools.models import ToolCallParams
+from task.tools.models import Caller, ToolCallParams
 
 CATALOGUE_CHARS, LEAST_CHARS = 16_000, 80  # of all descriptions together, and of one
 WORKSPACE_FOLDER = ".agents/skills"
@@ -28,10 +28,13 @@ _MEANT = {
 
 
 class ReadSkillTool(BaseTool):
-    """Reads the instructions of a skill, or one of its files; `tools` are the names of the turn's others."""
+    """Reads the instructions of a skill, or one of its files; `fetch` gets the text of an MCP server's prompt."""
 
-    def __init__(self, skills: Sequence[Skill], tools: Sequence[str]) -> None:
-        self.skills, self._tools = {skill.name: skill for skill in skills}, tools
+    def __init__(
+        self, skills: Sequence[Skill], fetch: Callable[[Caller, str], Awaitable[Attachment]] | None = None
+    ) -> None:
+        self.fetch = fetch
+        self.skills = {skill.name: skill for skill in skills}
         share = max(LEAST_CHARS, CATALOGUE_CHARS // max(len(skills), 1))
         listed = "\n".join(f"- {skill.name}: {skill.description[:share]}" for skill in skills)
         self.spec = ToolSpec(
@@ -48,6 +51,9 @@ class ReadSkillTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         skill, path = self.skills[arguments["name"]], (arguments.get("path") or INSTRUCTIONS).removeprefix("./")
+        if skill.source == "mcp" and self.fetch is not None:
+            prompt = await self.fetch(tool_call_params.known_caller, skill.url)
+            skill = skill.model_copy(update={"content": {INSTRUCTIONS: prompt.quoted.encode()}})
         if not skill.content:
             raise ToolError(f"The skill {skill.name} cannot be read any more.")
         if (content := skill.content.get(path)) is None:
@@ -58,19 +64,13 @@ class ReadSkillTool(BaseTool):
         shown = content.decode(errors="replace")
         if path == INSTRUCTIONS:
             body = instructions_of(content).replace("</skill", "<\\/skill")
-            shown = f'<skill name="{skill.name}">\n{body}\n</skill>\n\n{self._files(skill)}'
+            places = f"execute_code, where you have it, finds them in skills/{skill.name}/"
+            if skill.source == "workspace":
+                places += f", commands in {WORKSPACE_FOLDER}/{skill.name}/"
+            files = f"Its files, for `path`: {', '.join(skill.files)}; {places}" if skill.files else "It has no others"
+            shown = f'<skill name="{skill.name}">\n{body}\n</skill>\n\n[{files}.]'
         words = f"{OUTSIDE}\n\n{shown}" if outside else shown
         return Message(Role.TOOL, words, unsourced=outside, memo=skill.model_dump_json())
-
-    def _files(self, skill: Skill) -> str:
-        if not skill.files:
-            return "[It has no other files.]"
-        listed = f"Its files, for `path`: {', '.join(skill.files)}"
-        if "execute_code" in self._tools:
-            listed += f"; code in execute_code finds them in skills/{skill.name}/"
-        if skill.source == "workspace":
-            listed += f"; in the workspace they are in {WORKSPACE_FOLDER}/{skill.name}/"
-        return f"[{listed}]"
 
 
 def not_allowed(skills: Sequence[Skill], request: CallRequest) -> str:

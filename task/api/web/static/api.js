@@ -12,7 +12,7 @@ export class ApiError extends Error {
 }
 
 const UNREACHABLE = t("The agent is not responding. Check that it is running, then try again.");
-const QUIET = new Set(["markdown", "memory", "v1/files", "transcription", "server-prompts", "resources"]); // requests that change no conversation
+const QUIET = new Set(["markdown", "memory", "v1/files", "transcription", "picks"]); // requests that change no conversation
 let askForKey = async () => null;
 let wrote = () => {};
 
@@ -81,11 +81,9 @@ export const memory = () => json("GET", "memory");
 export const changeMemory = (change) => json("PATCH", "memory", { body: change });
 export const deleteMemory = () => call("DELETE", "memory");
 export const skills = () => json("GET", "skills");
-export const serverPrompts = () => json("GET", "server-prompts");
-export const resources = () => json("GET", "resources");
+export const picks = () => json("GET", "picks");
 /** What a prompt or a resource of a server says, as an attachment: a text, or a file. */
-export const prompted = (server, name, values, signal) => json("POST", "server-prompts", { body: { server, name, arguments: values }, signal });
-export const resource = (server, uri, signal) => json("POST", "resources", { body: { server, uri }, signal });
+export const picked = (pick, values, signal) => json("POST", "picks", { body: { pick, arguments: values }, signal });
 export const personas = () => json("GET", "personas");
 /** A page of conversations; `which`: `q` (words), `started_by` (own, programs), `pinned`, `families`. */
 export const sessions = (which, cursor = null) => json("GET", `sessions${query({ limit: 40, ...which, cursor })}`);

@@ -8,8 +8,8 @@ const ID = "picks";
 const MOST = 100; // entries shown at once
 const VARIABLE = /\{([+#./;?&]?)([\w.-]+)[^{}]*\}/g; // of a template's address
 const MENUS = {
-  "/": [savedPrompts, skills, serverPrompts],
-  "@": [resources],
+  "/": [savedPrompts, skills, () => ofServers("/")],
+  "@": [() => ofServers("@")],
 };
 
 async function savedPrompts() {
@@ -28,26 +28,18 @@ async function skills() {
   }));
 }
 
-async function serverPrompts() {
-  const { prompts } = await api.serverPrompts();
-  return prompts.map(({ server, name, description, arguments: wanted }) => ({
-    label: `/${server}:${name}`, about: description, kind: server,
+async function ofServers(sign) {
+  const { picks } = await api.picks();
+  return picks.filter(({ pick }) => pick.startsWith(sign)).map(({ pick, title, description, arguments: wanted }) => ({
+    label: pick, about: [sign === "@" && title, description].filter(Boolean).join(" – "), kind: pick.slice(1, pick.indexOf(":")),
     choose: async (picker) => {
-      const described = wanted.map((each) => [each.name, plain(each.description ? `${each.name}: ${each.description}` : each.name)]);
-      const values = await valuesOf(plain(`/${server}:${name}`), described);
-      if (values) picker.add(`/${server}:${name}`, (signal) => api.prompted(server, name, values, signal));
-    },
-  }));
-}
-
-async function resources() {
-  const found = (await api.resources()).resources;
-  return found.map(({ server, uri, name, description }) => ({
-    label: `@${server}:${uri}`, about: [name, description].filter(Boolean).join(" – "), kind: server,
-    choose: async (picker) => {
-      const values = await valuesOf(plain(name), [...uri.matchAll(VARIABLE)].map(([, , variable]) => [variable, variable]));
-      const filled = values && uri.replace(VARIABLE, (_, sign, variable) => (sign === "+" ? encodeURI : encodeURIComponent)(values[variable]));
-      if (filled) picker.add(`@${server}:${filled}`, (signal) => api.resource(server, filled, signal));
+      const variables = sign === "@" ? [...pick.matchAll(VARIABLE)].map(([, , name]) => [name, name])
+        : Object.entries(wanted).map(([name, about]) => [name, plain(about ? `${name}: ${about}` : name)]);
+      const values = await valuesOf(plain(sign === "@" ? title : pick), variables);
+      if (!values) return;
+      const filled = sign === "/" ? pick
+        : pick.replace(VARIABLE, (_, mark, name) => (mark === "+" ? encodeURI : encodeURIComponent)(values[name]));
+      picker.add(filled, (signal) => api.picked(filled, sign === "/" ? values : {}, signal));
     },
   }));
 }
