@@ -104,18 +104,9 @@ def check() -> None:
     Raises:
         subprocess.CalledProcessError: it does not work.
     """
-    test = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "system",
-        "-k",
-        "installed_wheel",
-        "tests/e2e/test_installation.py",
-    ]
-    subprocess.run(test, cwd=ROOT, check=True, env={**os.environ, "DIST": str(DIST)})
+    pytest = [sys.executable, "-m", "pytest", "-q"]
+    command = [*pytest, "-m", "system", "-k", "installed_wheel", "tests/e2e/test_installation.py"]
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "DIST": str(DIST)})
 
 
 def _git(*arguments: str) -> str:

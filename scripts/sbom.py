@@ -40,7 +40,6 @@ STATED = {
     "primp": "MIT",
     "protobuf": "BSD-3-Clause",
     "pypdfium2": "BSD-3-Clause AND Apache-2.0",
-    "transformers": "Apache-2.0",
     "uritemplate": "BSD-3-Clause OR Apache-2.0",
 }
 _FILES = "copyleft of its own files only, which are used unchanged"

@@ -75,10 +75,6 @@ async def _search_tools() -> list[BaseTool]:
     return [MCPTool(MCPClient(NOWHERE), model) for model in models]
 
 
-def _tool_of(server: str) -> BaseTool:
-    return MCPTool(MCPClient(NOWHERE), MCPToolModel("…", "", {}), offered_by=server)
-
-
 async def _no_text(_: str) -> None: ...
 
 

@@ -30,7 +30,7 @@ def parse(arguments: list[str], environ: dict[str, str]) -> Config:
     if len(token) < 16:
         raise Refusal(f"{TOKEN_VARIABLE}: set the token that callers must send, at least 16 characters.")
     if not given.python.is_file():
-        raise Refusal(f"--python: {given.python} does not exist; `make run` creates the kernels' environment.")
+        raise Refusal(f"--python: {given.python} does not exist; `dial-agent up` creates the kernels' environment.")
     limits = replace(
         Limits(),
         seconds=given.seconds,

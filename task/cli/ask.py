@@ -42,7 +42,7 @@ from task.runs.events import (
 from task.store.records import Event
 
 NO_TERMINAL = "Nothing has run: the call waits for an approval. Ask again at a terminal or in a chat."
-START_IT = "start the product with `make run` or `dial-agent up`."
+START_IT = "start the product with `dial-agent up`."
 PROMPT = "approve, always, or deny because …? [deny] "
 SHORT_REPLIES = {"": "deny", "y": "yes", "n": "no"}
 FILE_SECONDS = 300.0

@@ -29,12 +29,10 @@ from task.settings import Settings
 from task.telemetry.logs import set_up_logging
 
 NO_MODEL = (
-    "No model is connected: start the product with `make run` or `dial-agent up`, run Ollama, or name a model, for "
+    "No model is connected: start the product with `dial-agent up`, run Ollama, or name a model, for "
     "example with OPENAI_API_KEY."
 )
-NO_ANSWER = (
-    "No DIAL Core answers at {address}: start the product with `make run` or `dial-agent up`, or set DIAL_ENDPOINT."
-)
+NO_ANSWER = "No DIAL Core answers at {address}: start the product with `dial-agent up`, or set DIAL_ENDPOINT."
 NO_CORE = "No DIAL Core: chat, calculator and the files of this folder work; documents, pictures and charts need one."
 NO_FILES = "The tools cannot work in this folder: {reason}."
 ENDS: Mapping[str, Exit] = {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPTED}

@@ -29,7 +29,7 @@ CORE_TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 AGENT, PICTURES, CODE_TOOL = "general-purpose-agent", "pictures", "execute_code"
 SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 REFUSED = (401, 403)
-CORRECT, START = "Correct the setting that is named.", "Start it with `make run`."
+CORRECT, START = "Correct the setting that is named.", "Start it with `dial-agent up`."
 CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
 UNREACHED = (

@@ -36,7 +36,7 @@ from task.tools.workspace.root import Workspace
 
 NO_MODEL = (
     "No model is connected that could plan and write code: set CODER_MODEL and PLANNER_MODEL (such as openai:gpt-4o "
-    "with OPENAI_API_KEY), run Ollama, or start the product with `make run`."
+    "with OPENAI_API_KEY), run Ollama, or start the product with `dial-agent up`."
 )
 NO_KEY = (
     "OLLAMA_API_KEY is not set, and the planner {model} is at {host}. Set the key, set TURBO_HOST to an Ollama without "

@@ -46,7 +46,6 @@ COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
 TRY = "ask --demo"  # three questions about sample files
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 EMBEDDING = (sys.executable, "-P", "-m", "task.embedding.weights")
-WITHOUT_SEARCH = "Everything else works. The first search tries it again."
 CHECKED = {"dial": (core_check, model_check, dapr_check), "upstream": (model_check, dapr_check)}
 app = typer.Typer(add_completion=False)
 LABELS = {
@@ -251,7 +250,7 @@ def overview(
     table.add_row("Model", Text(visible(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}")))
     table.add_row("Tools", Text(visible(listed)))
     if plan.embedding is not None and (state := plan.embedding.state()).kind != "ready":
-        table.add_row("Documents", Text(visible(f"Search in documents is {state.text}. {WITHOUT_SEARCH}")))
+        table.add_row("Documents", Text(visible(f"Search in documents is {state.text}. Everything else works.")))
     if model.rule == "demo":
         table.add_row("Missing", Text(visible(f"A real model. {NO_MODEL} Then start again.")))
     for check in (check for check in checks if check.state == "bad" or check.name == PICTURES):

@@ -1,1 +1,1 @@
-"""The stand-ins that `make run` brings along: a DIAL Core and a model."""
+"""The stand-ins that `dial-agent up` brings along: a DIAL Core and a model."""

@@ -161,9 +161,7 @@ def _rag_tool(
         vectors=vectors,
         model=chat_model,
         options=RagOptions(
-            **rag.model_dump(
-                include={"k", "context_tokens", "whole_tokens", "seconds", "reranker", "cross_encoder", "max_chunks"}
-            ),
+            **rag.model_dump(include=_OF_SEARCH),
             counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
         ),
     )

@@ -36,7 +36,7 @@ class Settings(Section):
     dial_api_key: SecretStr | None = bare(None, "Key for calls of Core outside a request; empty: local Core's own.")
     openai_api_key: SecretStr | None = bare(None, "Key of an OpenAI-compatible upstream.")
     openai_base_url: HttpUrl | None = bare(None, "OpenAI-compatible upstream; with a key alone: api.openai.com.")
-    ollama_local: HttpUrl = bare("http://127.0.0.1:11434", "Ollama's address, where `make run` looks for it.")
+    ollama_local: HttpUrl = bare("http://127.0.0.1:11434", "Ollama's address, where `dial-agent up` looks for it.")
     ollama_api_key: SecretStr | None = bare(None, "Key of Ollama's cloud; it is sent to `TURBO_HOST` only.")
     turbo_host: HttpUrl = bare("https://ollama.com", "Ollama host of the planner; it gets `OLLAMA_API_KEY`.")
     dapr_grpc_endpoint: str | None = bare(None, "Dapr sidecar: `host:port`, `?tls=true` for TLS; empty: this machine.")

@@ -111,7 +111,7 @@ async def test_the_right_row_is_returned_from_three_files_and_failures_have_thei
 async def test_nothing_listening_is_exit_code_3(tmp_path: Path) -> None:
     gone = await dial_agent(tmp_path, "ask", "Hi", DIAL_ENDPOINT="http://127.0.0.1:9")
     assert gone.code == 3
-    assert "start the product with `make run`" in gone.err
+    assert "start the product with `dial-agent up`" in gone.err
 
 
 PIXEL = b"\x89PNG\r\n\x1a\n\x00\x01"

@@ -39,7 +39,7 @@ async def rows(home: Path, environ: Mapping[str, str] | None = None) -> dict[str
 async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how_to_start(tmp_path: Path) -> None:
     found = await rows(tmp_path)
     assert {name: row.state for name, row in found.items()} == BEFORE
-    assert "make run" in found["core"].fix
+    assert "dial-agent up" in found["core"].fix
     assert "file_content_extraction_tool" in found["tools"].found
 
 

@@ -111,9 +111,9 @@ async def test_citations_are_attached_with_words_of_the_document(tmp_path: Path,
 
 
 async def test_a_reranker_of_the_settings_orders_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
-    rag = {**settings["rag"], "reranker": MODEL}
+    settings["rag"]["reranker"] = MODEL
     turns = [searches(PLATE), says("2, 1"), reads_the_excerpts, repeats_the_tool]
-    async with product(*turns, tmp_path=tmp_path, **{**settings, "rag": rag}) as p:
+    async with product(*turns, tmp_path=tmp_path, **settings) as p:
         answer = await asked_about_the_manual(p, PLATE, SHORT)
     _, ordering, generation, _ = p.upstream.requests
     second = ordering.messages[1]["content"].split("\n\n[2] ")[1].split("\n\n[3] ")[0].rpartition("\n")[2]

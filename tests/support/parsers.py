@@ -416,6 +416,7 @@ LISTED: Mapping[str, tuple[str, str]] = {
     "task/documents/pdf_recovery.py": (READER, "damaged pdf"),
     "task/documents/tables.py": (READER, "csv"),
     "task/documents/text.py": (READER, "text, bytes, encoding, encoding of html"),
+    "task/embedding/weights.py": ("checked by hash before", ""),
     "task/llm/failures.py": ("one header of a response", "dates"),
     "task/local/core/deployments.py": (OWN, ""),
     "task/local/core/images.py": (OWN, ""),

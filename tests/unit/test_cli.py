@@ -76,7 +76,7 @@ def test_an_unknown_command_and_an_empty_question_are_usage_errors(tmp_path: Pat
     assert (unknown.returncode, "frobnicate" in unknown.stderr) == (2, True)
     empty = dial_agent(tmp_path, "ask", "-", stdin="\n")
     assert (empty.returncode, empty.stdout) == (2, "")
-    assert empty.stderr.splitlines() == ["The question is empty; write it in quotes after `ask`."]
+    assert empty.stderr.splitlines() == ["The question is empty; write it in quotes after `ask`, or try `ask --demo`."]
 
 
 @pytest.mark.parametrize("file", ["nowhere.csv", "folder", "x" * 300])

@@ -38,7 +38,7 @@ def test_without_a_token_or_a_kernel_environment_it_does_not_start(tmp_path: Pat
         parse(arguments, {})
     with pytest.raises(Refusal, match="at least 16"):
         parse(arguments, {"AGENT_MCP_TOKEN": "short"})
-    with pytest.raises(Refusal, match="does not exist; `make run`"):
+    with pytest.raises(Refusal, match="does not exist; `dial-agent up`"):
         parse(["--data", str(tmp_path), "--python", str(tmp_path / "none")], TOKEN)
 
 
