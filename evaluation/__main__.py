@@ -5,7 +5,6 @@ import asyncio
 import re
 from dataclasses import fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from evaluation.corpus import claims, claims_of, documents, half_of, questions
 from evaluation.engines import engines, engines_report
@@ -15,7 +14,7 @@ from evaluation.library import library_documents, library_questions, library_rep
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flags_of, prepare
 from evaluation.tables import tables_report
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.search.ranking import SearchOptions
 
 _NUMBERS = fields(SearchOptions)
@@ -26,13 +25,12 @@ async def evaluate(arguments: argparse.Namespace) -> str:
     asked, texts = half_of(questions(), arguments.half), documents()
     without = library_questions(arguments.half)
     options = SearchOptions(**{option.name: getattr(arguments, option.name) for option in _NUMBERS})
-    with TemporaryDirectory() as folder:
-        embedder = Embedder(Path(folder))
-        try:
-            corpus = await prepare(texts, asked, embedder, arguments.limit)
-            library = await prepare_library(without, embedder)
-        finally:
-            await embedder.close()
+    embedder = Embedder()
+    try:
+        corpus = await prepare(texts, asked, embedder, arguments.limit)
+        library = await prepare_library(without, embedder)
+    finally:
+        await embedder.close()
     found, stated = all_modes(corpus, asked, options), claims_of(claims(), arguments.half)
     named = report(arguments.half, found, stated, flags_of(texts, stated))
     section = f"{named}\n\n{library_report(library, without, options)}"
@@ -42,12 +40,11 @@ async def evaluate(arguments: argparse.Namespace) -> str:
 async def compare_engines(arguments: argparse.Namespace) -> str:
     """The report on the engines for vectors."""
     asked, texts = library_questions(arguments.half), library_documents()
-    with TemporaryDirectory() as folder:
-        embedder = Embedder(Path(folder))
-        try:
-            found = await engines(texts, asked, embedder, arguments.index_url)
-        finally:
-            await embedder.close()
+    embedder = Embedder()
+    try:
+        found = await engines(texts, asked, embedder, arguments.index_url)
+    finally:
+        await embedder.close()
     return f"{engines_report(found, len(asked), len(texts))}\n"
 
 

@@ -8,7 +8,7 @@ from evaluation.measures import figure
 from evaluation.places import holds, span_of
 from evaluation.report import NAMES, table
 from evaluation.run import MODES, Corpus, Mode, prepare, reciprocal
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.search.chunks import ChunkedDocument
 from task.search.ranking import DocumentIndex, Hit, SearchOptions, search
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from evaluation.corpus import Claim, Question
 from evaluation.judge import LIMIT, Judge, Rarity
 from evaluation.places import Span, chunk_at, holds, span_of
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.search.answers import CheckedAnswer, checked, literal
 from task.search.chunks import ChunkedDocument
 from task.search.passages import passages
@@ -72,7 +72,7 @@ class Corpus:
 async def prepare(
     documents: Mapping[str, ChunkedDocument], asked: Sequence[Question], embedder: Embedder, limit: float = LIMIT
 ) -> Corpus:
-    """Indexes of the documents and vectors of the questions, from the product's own embedding process."""
+    """Indexes of the documents and vectors of the questions, by the product's own embedding model."""
     indexes = {
         name: build_index(document, await embedder.embed(indexed_texts(document)))
         for name, document in documents.items()

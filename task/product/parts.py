@@ -1,6 +1,5 @@
 """Make the parts of a product from the settings: tools, MCP servers, policy and context."""
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shutil import which
@@ -12,7 +11,7 @@ import aiohttp
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.core_client.files import DialFiles
 from task.documents.pool import ReaderLimits, ReaderPool
-from task.embedding.client import Embedder, EmbedderOptions, default_folder
+from task.embedding.embedder import Embedder, EmbedderOptions
 from task.embedding.weights import PackagedModel, weights_folder
 from task.errors import DCMInitError, InvalidRequest, SettingsError
 from task.llm.base import ChatModel
@@ -52,11 +51,6 @@ from task.tools.workspace.commands import CommandLimits
 from task.tools.workspace.launcher import launcher_command
 
 _OF_SEARCH = {"k", "context_tokens", "whole_tokens", "seconds", "reranker", "cross_encoder", "max_chunks"}
-# The embedding process gets only what fetching a model from a hub needs, and where it is kept.
-_FOR_EMBEDDER = re.compile(
-    r"HF_(ENDPOINT|HOME|HUB_CACHE|TOKEN)|(HTTPS?|NO)_PROXY|XDG_CACHE_HOME|HOME|LANG|PATH|REQUESTS_CA_BUNDLE|"
-    r"SSL_CERT_FILE|TMPDIR"
-)
 # Not the address space: Node.js and Go reserve much more of it than they use.
 _PROGRAM_LIMITS = {
     "memory": None,
@@ -138,13 +132,10 @@ def _rag_tool(
     vectors = PgVectors(url, readings, seconds=rag.cache_seconds) if url else MemoryVectors(readings)
     embedder: Embeddings
     if not rag.embeddings:
-        environment = process_environment()
-        variables = tuple(sorted(item for item in environment.items() if _FOR_EMBEDDER.fullmatch(item[0])))
         packaged = packaged_model(settings)
-        embedding = EmbedderOptions(
-            settings.embedding_model, rag.precision, rag.threads, variables, packaged, rag.cross_encoder
+        embedder = Embedder(
+            EmbedderOptions(settings.embedding_model, rag.precision, rag.threads, packaged, rag.cross_encoder)
         )
-        embedder = Embedder(rag.process_dir or default_folder(), embedding)
     else:
         if "://" in rag.embeddings:
             key = rag.embeddings_key.get_secret_value() if rag.embeddings_key else ""

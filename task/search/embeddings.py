@@ -1,4 +1,4 @@
-"""The vectors of texts, from the embedding process or from a model behind an address."""
+"""The vectors of texts, from the embedding model in this process or from one behind an address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from task.closing import together
 from task.core_client.models import Caller
-from task.embedding.client import Embedder, Observer
+from task.embedding.embedder import Embedder, Observer
 from task.embedding.weights import EmbeddingUnavailable, State
 from task.errors import ProviderError
 from task.llm.base import Usage

@@ -18,7 +18,7 @@ from task.conversation.inputs import SENT
 from task.core_client.files import FileInfo
 from task.core_client.models import Caller
 from task.documents.model import Extraction
-from task.embedding.client import Observer
+from task.embedding.embedder import Observer
 from task.embedding.weights import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.search.embeddings import Embeddings, KeyRefused

@@ -161,10 +161,7 @@ class RagSettings(Section):
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "How the embedding model computes; `auto`: in what the processor is fastest in."
     )
-    threads: int = setting(0, "Threads of the embedding process; 0: one for every core.", ge=0)
-    process_dir: Folder | None = setting(
-        None, "Folder of the embedding process's socket, for agents that share it; empty: a temporary one."
-    )
+    threads: int = setting(0, "Threads of the embedding model; 0: one for every core.", ge=0)
 
     @model_validator(mode="after")
     def _names_the_model(self) -> Self:

@@ -1,8 +1,7 @@
 """The cost of search in documents: indexing against the library's defaults, a warm question, stalls, memory.
 
-Indexing runs in the embedding process, the library's plain `encode` in a process of its own; both rates are chunks per
-second on the clock, taken in turns, so that a busy machine slows both. How answers stream in the meantime is read from
-the whole agent; it is not judged where its streams falter without any indexing.
+How answers stream while a document is indexed is read from the whole agent; it is not judged where its streams falter
+without any indexing.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ import psutil
 import uvloop
 
 from task.documents.model import Block
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.search.chunks import ChunkedDocument, chunk_document
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
@@ -42,12 +41,12 @@ def document(number: int, chunks: int) -> ChunkedDocument:
 
 async def indexing(embedder: Embedder) -> tuple[float, float]:
     """Chunks per second, and per second of the processors."""
-    process, texts = psutil.Process(embedder.pid), indexed_texts(document(0, CHUNKS))
+    texts = indexed_texts(document(0, CHUNKS))
     rates: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
-        started, worked = perf_counter(), sum(process.cpu_times()[:2])
+        started, worked = perf_counter(), process_time()
         await embedder.embed(texts)
-        rates.append((len(texts) / (perf_counter() - started), len(texts) / (sum(process.cpu_times()[:2]) - worked)))
+        rates.append((len(texts) / (perf_counter() - started), len(texts) / (process_time() - worked)))
     return statistics.median(rate for rate, _ in rates), statistics.median(rate for _, rate in rates)
 
 
@@ -108,7 +107,7 @@ async def live(folder: Path) -> list[Figure]:
     gaps = 0
     async with (
         processes.upstream(str(LIVE_CHARACTERS), core=None) as upstream,
-        processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=str(folder / "embedder")) as app,
+        processes.application(upstream, folder, core=None) as app,
     ):
         await app.at_rest()
         load = Load(app.port)
@@ -137,10 +136,9 @@ async def cold_searches(folder: Path) -> tuple[float, float]:
     """Median seconds of the first answer of a new agent, whose model decides to search: document attached, or not."""
     document = {"type": "text/plain", "title": "manual-0.txt", "url": "files/b1/manual-0.txt"}
     taken: dict[bool, list[float]] = {True: [], False: []}
-    place = str(folder / "cold")
     async with processes.upstream(core=None) as upstream:
         for attached in (True, False) * ROUNDS:
-            async with processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=place) as app:
+            async with processes.application(upstream, folder, core=None) as app:
                 await app.at_rest()
                 load = Load(app.port)
                 asked = request(ROUTE, "consider 0", attached=[document] if attached else [])
@@ -162,13 +160,13 @@ def memory(index: DocumentIndex) -> tuple[float, float]:
 
 
 async def measured(folder: Path) -> list[Figure]:
-    embedder, quiet = Embedder(folder), quiet_machine()
-    started = perf_counter()
+    embedder, quiet = Embedder(), quiet_machine()
+    before, started = psutil.Process().memory_info().rss, perf_counter()
     await embedder.embed(["ready"])
     start = perf_counter() - started
     index = await made(embedder, document(0, CHUNKS))
     question = await warm_question(embedder, index)
-    resident = psutil.Process(embedder.pid).memory_info().rss
+    resident = psutil.Process().memory_info().rss - before
     rate, worked = await indexing(embedder)
     await embedder.close()
     grown, counted = memory(index)
@@ -182,10 +180,10 @@ async def measured(folder: Path) -> list[Figure]:
         Figure(f"longest stall of the loop, {MANY_CHUNKS:,} chunks", await stall() * 1e3, "ms", 50),
         Figure(f"memory after {DOCUMENTS} documents ÷ the cache's bytes", grown / CACHE_BYTES, "", 2),
         Figure("what the cache counts ÷ its bytes", counted / CACHE_BYTES, "", 1),
-        Figure("embedding process, first vectors after", start, "s"),
+        Figure("embedding model, first vectors after", start, "s"),
         Figure("first search of a new agent, document attached", attached, "s", 3, judged=quiet),
         Figure("the same sooner than if the call starts it", unattached - attached, "s", 2, at_least=True),
-        Figure("embedding process, memory", resident / 2**20, "MB"),
+        Figure("embedding model, memory", resident / 2**20, "MB"),
     ]
 
 

@@ -83,7 +83,7 @@ def _file_of(received: Received) -> str:
 
 
 @asynccontextmanager
-async def everything(folder: Path, embedding_dir: Path) -> AsyncGenerator[Everything]:
+async def everything(folder: Path) -> AsyncGenerator[Everything]:
     port = free_port()
     async with openai_upstream(then=model) as upstream, image_deployment() as images, search_site() as site:
         config = core_config(port, upstream.endpoint, models=images.models)
@@ -96,14 +96,15 @@ async def everything(folder: Path, embedding_dir: Path) -> AsyncGenerator[Everyt
                 variables = {
                     "DIAL_ENDPOINT": core.url, "DEPLOYMENT_NAME": MODEL, "AGENT_MCP_TOKEN": TOKEN,
                     "PYINTERPRETER_MCP_URL": interpreter.url, "DDG_MCP_URL": search.url,
-                    "AGENT_RAG__PROCESS_DIR": str(embedding_dir), "AGENT_LOG_LEVEL": "WARNING",
+                    "AGENT_LOG_LEVEL": "WARNING",
                 }  # fmt: skip
                 async with agent_process(folder / "home", port, variables) as process:
                     yield Everything(psutil.Process(process.pid), core.url)
 
 
-async def test_02_20_22_with_everything_running(tmp_path: Path, embedding_dir: Path) -> None:
-    async with everything(tmp_path, embedding_dir) as running:
+@pytest.mark.usefixtures("weights")
+async def test_02_20_22_with_everything_running(tmp_path: Path) -> None:
+    async with everything(tmp_path) as running:
         await all_five_tools_are_offered(running)
         resting = running.memory()
         await nine_of_ten_answers_come_in_time(running)

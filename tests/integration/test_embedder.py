@@ -1,145 +1,158 @@
-"""The embedding process: real, killed, stopped, refused, shared."""
+"""The embedding model in the agent's own process: its threads, their order and priority, what fails and what ends."""
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from task.embedding.client import Embedder, EmbedderOptions
+from task.embedding.embedder import NICE, Embedder, EmbedderOptions
 from task.embedding.weights import EmbeddingUnavailable
+from tests.support.waiting import until
 
-
-@pytest.fixture
-def tmp_path(short_path: Path) -> Path:
-    return short_path  # the embedding process's socket lies there
-
-
+ROOT = Path(__file__).parents[2]
 QUESTION = "How should I clean the plate?"
 ANSWER = "Take out the glass tray and wash it in warm soapy water."
 OTHER = "The annual report was approved by the board."
+DOCUMENT = [letter * length for length, letter in enumerate("abcdefghij", 1)]
+
+
+class Stepwise:
+    """One thread, whose batches wait for `steps`; a vector is its text's length."""
+
+    batch, at_once = 2, 1
+
+    def __init__(self) -> None:
+        self.taken: list[list[str]] = []
+        self.priorities: set[int] = set()
+        self.steps = threading.Semaphore(0)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.taken.append(list(texts))
+        self.priorities.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        assert self.steps.acquire(timeout=20)
+        if "bad" in texts:
+            raise ValueError("not for users")
+        return np.array([[len(text)] for text in texts], np.float32)
 
 
 @asynccontextmanager
-async def own_embedder(folder: Path, silence: float = 30, **options: object) -> AsyncGenerator[Embedder]:
-    """A process only for this test; by default its model is a folder without one."""
-    chosen = EmbedderOptions(**{"model": str(folder), **options})  # type: ignore[arg-type]
-    embedder = Embedder(folder / "run", chosen, silence=silence)
+async def busy() -> AsyncGenerator[tuple[Embedder, Stepwise, asyncio.Task[NDArray[np.float32]], list[int]]]:
+    """An embedder whose thread is at the first batch of a document, and the progress of that."""
+    model, seen = Stepwise(), list[int]()
+    embedder = Embedder(loading=lambda: model)
+    document = asyncio.create_task(embedder.embed(DOCUMENT, seen.append))
     try:
-        yield embedder
+        async with asyncio.timeout(20):
+            await until(lambda: model.taken)
+            yield embedder, model, document, seen
     finally:
+        model.steps.release(100)
         await embedder.close()
 
 
-async def test_similar_meanings_are_close(embedding_dir: Path) -> None:
-    rows = await Embedder(embedding_dir).embed([QUESTION, ANSWER, OTHER])
-    near, far = float(rows[0] @ rows[1]), float(rows[0] @ rows[2])
-    assert rows.shape == (3, 384)
-    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
-    assert near > 0.4 > 0.2 > far
-
-
+@pytest.mark.usefixtures("weights")
 @pytest.mark.fault("search in documents: half of a letter in a text")
-async def test_half_a_surrogate_pair_does_not_affect_other_texts(embedding_dir: Path) -> None:
-    rows = await Embedder(embedding_dir).embed([ANSWER, "broken \ud800 letter"])
+async def test_similar_meanings_are_close_beside_a_broken_text_in_any_event_loop() -> None:
+    embedder = Embedder()
+    rows = await embedder.embed([QUESTION, ANSWER, OTHER, "broken \ud800 letter"])
+    assert rows.shape == (4, 384)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert rows[0] @ rows[1] > 0.4 > 0.2 > rows[0] @ rows[2]
+    await embedder.close()
+    assert (await asyncio.to_thread(asyncio.run, embedder.embed([QUESTION]))) @ rows[0] > 0.999
+    await embedder.close()
 
 
-async def test_a_question_does_not_wait_for_a_document(embedding_dir: Path) -> None:
-    embedder, seen = Embedder(embedding_dir), list[int]()
-    document = asyncio.create_task(embedder.embed([f"{ANSWER * 8} {n}" for n in range(300)], seen.append))
-    while not any(seen):
-        await asyncio.sleep(0.005)
-    async with asyncio.timeout(20):
-        await embedder.embed([QUESTION])
-    assert not document.done()
-    document.cancel()
-    await asyncio.wait({document}, timeout=10)
+async def test_a_question_comes_before_documents_which_take_turns_the_longest_texts_first() -> None:
+    async with busy() as (embedder, model, document, seen):
+        other = asyncio.create_task(embedder.embed([str(number) * 3 for number in range(9)]))
+        question = asyncio.create_task(embedder.embed(["how?"]))
+        await asyncio.sleep(0)
+        model.steps.release(2)
+        assert await question == [[4]]
+        assert not document.done()
+        model.steps.release(100)
+        assert (await document)[:, 0].tolist() == [len(text) for text in DOCUMENT]
+        assert (await other).shape == (9, 1)
+    assert model.taken[:2] == [["i" * 9, "j" * 10], ["how?"]]
+    assert ["g" * 7, "h" * 8] in model.taken[2:4], "the documents take turns"
+    assert seen[-1] == len(DOCUMENT)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert model.priorities == {min(own + NICE, 19) if sys.platform == "linux" else own}
+
+
+@pytest.mark.fault("search in documents: a text on which the library fails")
+async def test_a_cancelled_call_drops_its_remaining_batches_and_one_that_fails_its_own() -> None:
+    async with busy() as (embedder, model, document, _):
+        document.cancel()
+        await asyncio.wait({document})
+        model.steps.release(3)
+        other = asyncio.create_task(embedder.embed(["next"]))
+        with pytest.raises(EmbeddingUnavailable, match=r"^A text could not be embedded: ValueError$"):
+            await embedder.embed(["bad"])
+        assert await other == [[4]]
     assert document.cancelled()
+    assert sorted(model.taken) == [["bad"], ["i" * 9, "j" * 10], ["next"]]
 
 
-async def test_agents_of_one_host_share_the_process(embedding_dir: Path) -> None:
-    another = Embedder(embedding_dir)
-    await another.embed([QUESTION])
-    assert another.pid is None
-
-
-@pytest.mark.fault("search in documents: the embedding process killed")
-async def test_a_killed_process_is_restarted_without_a_failure(tmp_path: Path) -> None:
-    seen = list[int]()
-    async with own_embedder(tmp_path, model="") as embedder:
-        waiting = asyncio.create_task(embedder.embed([QUESTION, ANSWER], seen.append))
-        others = [asyncio.create_task(embedder.embed([f"{OTHER} {number}"])) for number in range(20)]
-        async with asyncio.timeout(20):
-            while embedder.pid is None or not seen:
-                await asyncio.sleep(0.01)
-        first = embedder.pid
-        os.kill(first, signal.SIGKILL)
-        async with asyncio.timeout(40):
-            rows = await waiting
-            assert len(await asyncio.gather(*others)) == 20
-        assert rows.shape == (2, 384)
-        assert embedder.pid not in (None, first)
-
-
-@pytest.mark.fault("search in documents: the embedding process hangs")
-@pytest.mark.system
-async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
-    seen = list[int]()
-    # This depends on the wall clock and cannot be strict: the new process reports nothing while a library that it
-    # loads holds the interpreter, which takes seconds on a busy machine.
-    async with own_embedder(tmp_path, silence=10, model="") as embedder:
-        waiting = asyncio.create_task(embedder.embed([QUESTION], seen.append))
-        async with asyncio.timeout(20):
-            while embedder.pid is None or not seen:
-                await asyncio.sleep(0.001)
-        first = embedder.pid
-        os.kill(first, signal.SIGSTOP)
-        async with asyncio.timeout(90):
-            assert (await waiting).shape == (1, 384)
-        assert embedder.pid not in (None, first)
+async def test_what_waits_for_a_closed_embedder_is_refused() -> None:
+    async with busy() as (embedder, model, document, _):
+        closing = asyncio.create_task(embedder.close())
+        with pytest.raises(EmbeddingUnavailable, match="being stopped"):
+            await document
+        model.steps.release()
+        await closing
+    assert len(model.taken) == 1
 
 
 @pytest.mark.fault("search in documents: a model that is not there")
 async def test_a_missing_model_is_refused_with_a_reason(tmp_path: Path) -> None:
     for model, words in (("no-model", "named by its whole path"), ("", "EMBEDDING_MODEL")):
-        async with own_embedder(tmp_path, model=str(tmp_path / model)) as embedder:
-            with pytest.raises(EmbeddingUnavailable, match=words):
-                await embedder.embed([QUESTION])
+        embedder = Embedder(EmbedderOptions(str(tmp_path / model)))
+        for answer in await asyncio.gather(embedder.embed([ANSWER]), embedder.embed([OTHER]), return_exceptions=True):
+            assert isinstance(answer, EmbeddingUnavailable)
+            assert words in str(answer)
 
 
-async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run").chmod(0o777)
-    async with own_embedder(tmp_path) as embedder:
-        with pytest.raises(EmbeddingUnavailable, match="written by others"):
-            await embedder.embed([QUESTION])
+@pytest.mark.fault("search in documents: a model that cannot be loaded at first")
+async def test_the_next_request_tries_again() -> None:
+    model, broken = Stepwise(), iter([True, False])
+    model.steps.release()
+
+    def loading() -> Stepwise:
+        if next(broken):
+            raise OSError("not for users")
+        return model
+
+    embedder = Embedder(loading=loading)
+    with pytest.raises(EmbeddingUnavailable, match=r"could not be loaded \(OSError\)\. Check EMBEDDING_MODEL\.$"):
+        await embedder.embed([QUESTION])
+    assert (await embedder.embed([QUESTION])).shape == (1, 1)
+    await embedder.close()
 
 
-def test_the_process_ends_with_the_agent_that_started_it(tmp_path: Path) -> None:
-    code = (
-        "import asyncio, os, sys; from pathlib import Path; from task.embedding.client import *\n"
-        f"e = Embedder(Path({str(tmp_path / 'run')!r}), EmbedderOptions({str(tmp_path)!r}))\n"
-        "try: asyncio.run(e.embed(['x']))\nexcept Exception: pass\n"
-        "e._start(); print(e.pid, flush=True); os.kill(os.getpid(), 9)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30, check=False)
-    pid = int(ended.stdout)
-    for _ in range(500):
-        if not Path(f"/proc/{pid}").exists() or _is_zombie(pid):
-            return
-        asyncio.run(asyncio.sleep(0.01))
-    raise AssertionError("the embedding process outlived its agent")
+WATCHED = f"""
+import asyncio, sys
+from pathlib import Path
+from task.embedding.embedder import Embedder
+from tests.support.loop_watch import watched
+watched(Path(sys.argv[1]), 0.05)
+print(asyncio.run(Embedder().embed([{ANSWER * 8!r}] * 40)).shape)
+"""
 
 
-def _is_zombie(pid: int) -> bool:
-    try:
-        return ") Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return True
+@pytest.mark.usefixtures("weights")
+def test_neither_loading_nor_computing_holds_the_event_loop(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    done = subprocess.run([sys.executable, "-c", WATCHED, report], cwd=ROOT, capture_output=True, encoding="utf-8",
+                          timeout=60, check=True)  # fmt: skip
+    assert done.stdout == "(40, 384)\n"
+    assert not report.exists(), report.read_text(encoding="utf-8")

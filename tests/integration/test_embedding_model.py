@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task.embedding.client import Embedder, EmbedderOptions
+from task.embedding.embedder import Embedder, EmbedderOptions
 from task.embedding.weights import GRAPH, KNOWN_FILES, EmbeddingUnavailable, PackagedModel
 from tests.support.package_index import PackageIndexPeer, package_index, wheel
 
@@ -99,11 +99,10 @@ def test_changed_weights_are_not_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="needs the extra sentence-transformers")
-async def test_sentence_transformers_gives_the_same_vectors_and_scores_pairs(
-    short_path: Path,
-) -> None:
-    model, offline = str(PackagedModel().folder), (("HF_HUB_OFFLINE", "1"), ("PATH", os.environ["PATH"]))
-    embedder = Embedder(short_path, EmbedderOptions(model, environment=offline, cross_encoder=model))
+async def test_sentence_transformers_gives_the_same_vectors_and_scores_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = str(PackagedModel().folder)
+    embedder = Embedder(EmbedderOptions(model, cross_encoder=model))
     try:
         rows = await embedder.embed(TEXTS)
         scores = await embedder.rank("How warm?", TEXTS)  # by an untrained head
@@ -118,21 +117,16 @@ async def test_sentence_transformers_gives_the_same_vectors_and_scores_pairs(
 @pytest.mark.parametrize(
     ("model", "words"), [("/no/model", "named by its whole path"), ("", "AGENT_RAG__CROSS_ENCODER")]
 )
-async def test_a_missing_cross_encoder_is_a_sentence(embedding_dir: Path, model: str, words: str) -> None:
-    options = EmbedderOptions(cross_encoder=model or str(embedding_dir))
-    embedder = Embedder(embedding_dir, options)
-    try:
-        with pytest.raises(EmbeddingUnavailable, match=words):
-            await embedder.rank("How warm?", TEXTS)
-    finally:
-        await embedder.close()
+async def test_a_missing_cross_encoder_is_a_sentence(tmp_path: Path, model: str, words: str) -> None:
+    embedder = Embedder(EmbedderOptions(cross_encoder=model or str(tmp_path)))
+    with pytest.raises(EmbeddingUnavailable, match=words):
+        await embedder.rank("How warm?", TEXTS)
 
 
 ENCODE = """
 import json, sys
 for name in sys.argv[2:]: sys.modules[name] = None
 from task.embedding.model import load
-from task.embedding.client import Embedder, EmbedderOptions
 from task.embedding.weights import PackagedModel
 texts = json.load(sys.stdin)
 print(json.dumps(load(PackagedModel(), precision=sys.argv[1], threads=2).encode(texts).tolist()))

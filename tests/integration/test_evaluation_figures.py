@@ -1,7 +1,6 @@
 """With the real embedding model the development half reaches the figures that led to the settings."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,7 +10,7 @@ from evaluation.library import library_questions, measured, places, prepare_libr
 from evaluation.measures import difference, figure
 from evaluation.report import answerable, english
 from evaluation.run import all_modes, prepare
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.search.ranking import SearchOptions
 
 # The model is loaded from a cold, busy disk, and hundreds of answers are checked.
@@ -19,8 +18,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest_asyncio.fixture
-async def embedder(embedding_dir: Path) -> AsyncGenerator[Embedder]:
-    embedder = Embedder(embedding_dir)
+async def embedder(weights: None) -> AsyncGenerator[Embedder]:
+    embedder = Embedder()
     yield embedder
     await embedder.close()
 

@@ -1,6 +1,5 @@
 """Questions about long documents in DIAL Chat, numbered like the validation scenarios; and search at full size."""
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from task.documents.pool import ReaderPool
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.llm.scripted import Reply, says, wants
 from task.search.readings import Readings
 from task.search.shelf import DocumentCache, Shelf
@@ -37,13 +36,8 @@ from tests.support.tool_calls import called, caller_of
 from tests.support.upstream import Received, http_error
 from tests.support.waiting import until
 
-
-@pytest.fixture
-def tmp_path(short_path: Path) -> Path:
-    return short_path  # the embedding process's socket lies there
-
-
 MANUAL = manual()
+LOADING = "weights/embedding.lock"  # is there once the model is loaded from that folder
 SHORT = manual(8_000)  # long enough to be searched, and indexed in a moment
 
 
@@ -52,8 +46,8 @@ async def asked_about_the_manual(p: Product, question: str, text: str = MANUAL) 
 
 
 @pytest.fixture
-def settings(embedding_dir: Path) -> dict[str, Any]:
-    return {"rag": {"process_dir": embedding_dir}, "embedding_model": ""}
+def settings(weights: None) -> dict[str, Any]:
+    return {"embedding_model": ""}
 
 
 @pytest.mark.usefixtures("chat")
@@ -111,9 +105,8 @@ async def test_citations_are_attached_with_words_of_the_document(tmp_path: Path,
 
 
 async def test_a_reranker_of_the_settings_orders_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings["rag"]["reranker"] = MODEL
     turns = [searches(PLATE), says("2, 1"), reads_the_excerpts, repeats_the_tool]
-    async with product(*turns, tmp_path=tmp_path, **settings) as p:
+    async with product(*turns, tmp_path=tmp_path, rag={"reranker": MODEL}, **settings) as p:
         answer = await asked_about_the_manual(p, PLATE, SHORT)
     _, ordering, generation, _ = p.upstream.requests
     second = ordering.messages[1]["content"].split("\n\n[2] ")[1].split("\n\n[3] ")[0].rpartition("\n")[2]
@@ -234,20 +227,30 @@ async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: 
         file = await p.reader.upload("long.txt", long.encode(), "text/plain")
         async for answer in p.reader.watch(PLATE, file):
             if answer.stages and " %" in answer.stages[0].content:
+                assert await embedding(p, 1)
                 break
-        async with asyncio.timeout(20):
-            assert (await Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9)).shape == (9, 384)
+        await until(lambda: embedding(p, 0), 20)
 
 
-def starts_at(folder: Path) -> dict[str, Any]:
-    # Its model is an empty folder, so that it loads nothing.
-    return {"rag": {"process_dir": folder}, "embedding_model": str(folder.parent), "dial_api_key": API_KEY}
+async def embedding(p: Product, number: int) -> bool:
+    """Whether so many requests wait for the embedding model, or are with it."""
+    async with ClientSession(p.agent_url) as session, session.get("/metrics") as response:
+        return f'dial_agent_queue{{queue="embedding"}} {number}.0\n' in await response.text()
+
+
+@pytest.fixture
+def looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings with which loading the model leaves a file, and ends at once."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return {"rag": {"weights": tmp_path / "weights"}, "embedding_model": "", "dial_api_key": API_KEY}
 
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/responses"])
-async def test_the_embedding_process_starts_when_a_document_is_attached_at_any_door(path: str, tmp_path: Path) -> None:
+async def test_the_embedding_model_is_loaded_when_a_document_is_attached_at_any_door(
+    path: str, tmp_path: Path, looked_for: dict[str, Any]
+) -> None:
     async with (
-        product(says("Thanks."), tmp_path=tmp_path, **starts_at(tmp_path / "run")) as p,
+        product(says("Thanks."), tmp_path=tmp_path, **looked_for) as p,
         ClientSession() as session,
     ):
         api = Api(p.agent_url, p.upstream, session)
@@ -259,18 +262,18 @@ async def test_the_embedding_process_starts_when_a_document_is_attached_at_any_d
         else:
             body = {"messages": [said("Keep this.") | {"content": [{"type": "text", "text": "Keep this."}, part]}]}
         assert (await api.post(path, body)).status == 200
-        await until(lambda: list((tmp_path / "run").glob("embedder-*.sock")))
+        await until((tmp_path / LOADING).exists)
 
 
-async def test_in_dial_chat_it_starts_for_a_document_and_for_nothing_else(tmp_path: Path) -> None:
-    async with product(
-        says("Hi."), says("A cat."), says("Thanks."), tmp_path=tmp_path, **starts_at(tmp_path / "run")
-    ) as p:
+async def test_in_dial_chat_it_is_loaded_for_a_document_and_for_nothing_else(
+    tmp_path: Path, looked_for: dict[str, Any]
+) -> None:
+    async with product(says("Hi."), says("A cat."), says("Thanks."), tmp_path=tmp_path, **looked_for) as p:
         await p.reader.ask("Hello")
         await p.reader.ask("What is this?", await p.reader.upload("cat.png", b"png", "image/png"))
-        assert not (tmp_path / "run").exists()
+        assert not (tmp_path / LOADING).exists()
         await p.reader.ask("Keep this.", await p.reader.upload("manual.txt", SHORT.encode(), "text/plain"))
-        await until(lambda: list((tmp_path / "run").glob("embedder-*.sock")))
+        await until((tmp_path / LOADING).exists)
 
 
 async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:
@@ -289,9 +292,10 @@ async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.fault("search in documents: a PDF of 2,000 pages")
 @pytest.mark.system
-async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page(embedding_dir: Path) -> None:
+@pytest.mark.usefixtures("weights")
+async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page() -> None:
     content = text_pdf(2000, 3)
-    readers, embedder = ReaderPool(), Embedder(embedding_dir)
+    readers, embedder = ReaderPool(), Embedder()
     files = MemoryFiles({"files/b/long.pdf": content})
     shelf = Shelf(Readings(files, readers, max_size=len(content)), embedder, DocumentCache.create())
     opened = await shelf.open("files/b/long.pdf", caller_of("ann", "chat", "key"))

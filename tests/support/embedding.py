@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from task.embedding.client import Embedder, Observer
+from task.embedding.embedder import Embedder, Observer
 from task.search.ranking import tokens
 
 DIMENSIONS = 64

@@ -68,7 +68,7 @@ def settings_of(core: RunningCore, upstream: Upstream, tmp_path: Path, more: Map
         "data_dir": tmp_path / "agent",
         "openai_base_url": upstream.url,
         "openai_api_key": "sk-test",
-        "embedding_model": "/no/embedding",  # an attached document would start a process in every test
+        "embedding_model": "/no/embedding",  # an attached document would load the model in every test
     }
     http = {"titles": "off", **more.get("http", {})}  # a title would take one of the model's scripted answers
     return Settings.model_validate({**values, **more, "http": http})

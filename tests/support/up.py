@@ -16,7 +16,6 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UNUSED_PORT = str(free_port())
-EMBEDDING_DIR = str(Path.home() / "run")  # short, because it holds a socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,6 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
         "AGENT_CORE_PORT": UNUSED_PORT,
         "AGENT_SEARCH_PORT": "0",
         "AGENT_INTERPRETER__PORT": "0",
-        "AGENT_RAG__PROCESS_DIR": EMBEDDING_DIR,
     }
     return {**base, **environ}
 

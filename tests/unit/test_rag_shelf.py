@@ -2,12 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from task.core_client.models import Caller
-from task.embedding.client import Embedder
+from task.embedding.embedder import Embedder
 from task.embedding.weights import MODEL_NAME
 from task.errors import ToolError
 from task.search.ranking import DocumentIndex
@@ -74,7 +73,7 @@ async def test_a_file_is_downloaded_by_each_user_and_embedded_once() -> None:
 async def test_an_index_of_another_engine_is_made_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     await library.index(ANN)
-    assert Embedder(Path("unused")).model_name != MODEL_NAME, "as the former engine's vectors were called"
+    assert Embedder().model_name != MODEL_NAME, "as the former engine's vectors were called"
     monkeypatch.setattr(WordVectors, "model_name", "words 2")
     await library.index(ANN)
     await library.index(ANN)

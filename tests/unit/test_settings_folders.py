@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from task.console.configuration import ConfigurationManager
-from task.embedding.client import Embedder, EmbedderOptions
+from task.embedding.embedder import Embedder, EmbedderOptions
 from task.embedding.weights import EmbeddingUnavailable
 from task.errors import SettingsError
 from task.settings import Settings, load_settings, sources
@@ -111,7 +111,7 @@ async def test_a_name_on_a_hub_is_not_a_folder_here(tmp_path: Path, monkeypatch:
     (tmp_path / "BAAI" / "x").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EmbeddingUnavailable, match="named by its whole path"):
-        await Embedder(tmp_path, EmbedderOptions("BAAI/x")).embed(["text"])
+        await Embedder(EmbedderOptions("BAAI/x")).embed(["text"])
 
 
 @pytest.mark.fault("workspace: a `.env` that is not UTF-8")

@@ -14,7 +14,7 @@ from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.documents.extract import is_readable
 from task.documents.model import Block, counted
-from task.embedding.client import Embedder, Observer, default_folder
+from task.embedding.embedder import Embedder, Observer
 from task.embedding.weights import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
@@ -55,7 +55,7 @@ class RagOptions:
 
     Documents of at most `whole_tokens` together are read whole. `counts_with` names the tool for counting and summing,
     if there is one; `seconds` limits one call. `reranker` is a deployment that orders the best chunks,
-    `cross_encoder` a model of the embedding process that does.
+    `cross_encoder` a model in this process that does.
     """
 
     k: int = 3
@@ -189,7 +189,7 @@ class RagTool(BaseTool):
             timeout=self._options.seconds,
         )
         self._model = model or self._own_model
-        self._embedder: Embeddings = embedder or Embedder(default_folder())
+        self._embedder: Embeddings = embedder or Embedder()
         self._readings = readings or Readings(DialFiles(endpoint))
         self._starting: asyncio.Future[Any] | None = None
         self._vectors = vectors or MemoryVectors(self._readings)
