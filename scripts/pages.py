@@ -23,5 +23,5 @@ def publish(name: str, text: str, source: str, arguments: list[str], docs: Path 
         return 0
     if present == text:
         return 0
-    print(f"docs/{name} does not match {source}; run `make docs`.", file=sys.stderr)
+    print(f"{page.name} does not match {source}; run `make docs`.", file=sys.stderr)
     return 1

@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from scripts.pages import publish
+
 ROOT = Path(__file__).resolve().parent.parent
 # What stands before the version, by file.
 COPIES = {
@@ -29,17 +31,5 @@ def copied(root: Path = ROOT) -> dict[Path, str]:
     }
 
 
-def main(arguments: list[str]) -> int:
-    stale = {path: text for path, text in copied().items() if path.read_text(encoding="utf-8") != text}
-    for path, text in stale.items():
-        if "--check" in arguments:
-            print(
-                f"{path.relative_to(ROOT)} has another version than pyproject.toml; run `make docs`.", file=sys.stderr
-            )
-        else:
-            path.write_text(text, encoding="utf-8")
-    return int("--check" in arguments and bool(stale))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(max(publish(str(path), text, "pyproject.toml", sys.argv[1:], ROOT) for path, text in copied().items()))
