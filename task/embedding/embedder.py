@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ENGINE = "2"  # raised when the packaged model's vectors change: indexes made before are made again, once
 QUESTION = 8  # a request with more texts is a document
 PROGRESS_SECONDS = 0.25
-CLOSE_SECONDS = 2.0  # for a batch or for loading; a download ends with the process
+CLOSE_SECONDS = 5.0  # for a batch or for loading; a download ends with the process
 NICE = 5  # streaming answers take precedence over documents being indexed
 
 Observer = Callable[[int], None]  # receives how many of the texts are embedded
@@ -80,6 +81,7 @@ class Embedder:
         self._threads: list[Thread] = []  # the first loads the model and starts the others
         self._changed = Condition()  # guards both, and every job
         self._ranking = Lock()
+        atexit.register(self._stop)  # a thread that is within a library would abort the end of the process
 
     @property
     def model_name(self) -> str:
@@ -135,8 +137,11 @@ class Embedder:
 
     async def close(self) -> None:
         """End the threads; what waits for them fails. A later request starts them again."""
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
         for thread in self._end(EmbeddingUnavailable("Search in documents is being stopped. Try again later.")):
-            await asyncio.to_thread(thread.join, CLOSE_SECONDS)
+            thread.join(CLOSE_SECONDS)
 
     def _submit(self, *jobs: _Job) -> None:
         with self._changed:

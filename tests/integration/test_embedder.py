@@ -144,13 +144,18 @@ import asyncio, sys
 from pathlib import Path
 from task.embedding.embedder import Embedder
 from tests.support.loop_watch import watched
+async def main():
+    embedder, texts = Embedder(), [{ANSWER * 8!r}] * 40
+    print((await embedder.embed(texts)).shape)
+    left = asyncio.create_task(embedder.embed(texts * 9))
+    await embedder.embed(["how?"])
 watched(Path(sys.argv[1]), 0.05)
-print(asyncio.run(Embedder().embed([{ANSWER * 8!r}] * 40)).shape)
+asyncio.run(main())
 """
 
 
 @pytest.mark.usefixtures("weights")
-def test_neither_loading_nor_computing_holds_the_event_loop(tmp_path: Path) -> None:
+def test_neither_loading_nor_computing_holds_the_event_loop_or_the_end_of_the_process(tmp_path: Path) -> None:
     report = tmp_path / "report"
     done = subprocess.run([sys.executable, "-c", WATCHED, report], cwd=ROOT, capture_output=True, encoding="utf-8",
                           timeout=60, check=True)  # fmt: skip

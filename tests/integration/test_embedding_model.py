@@ -103,12 +103,9 @@ async def test_sentence_transformers_gives_the_same_vectors_and_scores_pairs(mon
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     model = str(PackagedModel().folder)
     embedder = Embedder(EmbedderOptions(model, cross_encoder=model))
-    try:
-        rows = await embedder.embed(TEXTS)
-        scores = await embedder.rank("How warm?", TEXTS)  # by an untrained head
-        assert np.allclose(scores, await embedder.rank("How warm?", TEXTS))
-    finally:
-        await embedder.close()
+    rows = await embedder.embed(TEXTS)
+    scores = await embedder.rank("How warm?", TEXTS)  # by an untrained head
+    assert np.allclose(scores, await embedder.rank("How warm?", TEXTS))
     assert scores.shape == (len(TEXTS),)
     assert (rows * vectors("float32")).sum(axis=1).min() > 0.9999
 

@@ -1,9 +1,6 @@
 """With the real embedding model the development half reaches the figures that led to the settings."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
-import pytest_asyncio
 
 from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
 from evaluation.library import library_questions, measured, places, prepare_library
@@ -14,19 +11,12 @@ from task.embedding.embedder import Embedder
 from task.search.ranking import SearchOptions
 
 # The model is loaded from a cold, busy disk, and hundreds of answers are checked.
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.usefixtures("weights")]
 
 
-@pytest_asyncio.fixture
-async def embedder(weights: None) -> AsyncGenerator[Embedder]:
-    embedder = Embedder()
-    yield embedder
-    await embedder.close()
-
-
-async def test_hybrid_search_finds_what_dense_search_alone_misses(embedder: Embedder) -> None:
+async def test_hybrid_search_finds_what_dense_search_alone_misses() -> None:
     asked = half_of(questions(), "development")
-    corpus = await prepare(documents(), asked, embedder)
+    corpus = await prepare(documents(), asked, Embedder())
     found = all_modes(corpus, asked, SearchOptions())
     hybrid, dense = ([item.in_top for item in answerable(found[mode])] for mode in ("hybrid", "dense"))
     refused = [not item.answer.found for item in found["hybrid"] if item.question.category == UNANSWERABLE]
@@ -36,9 +26,9 @@ async def test_hybrid_search_finds_what_dense_search_alone_misses(embedder: Embe
     assert sum(item.not_literal for item in found["hybrid"]) == 0
 
 
-async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(embedder: Embedder) -> None:
+async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise() -> None:
     asked = library_questions("development")
-    corpus = await prepare_library(asked, embedder)
+    corpus = await prepare_library(asked, Embedder())
     first, third, _ = measured([place.rank for place in places(corpus, asked, SearchOptions())])
     assert figure(first).mean >= 0.58
     assert figure(third).mean >= 0.72
