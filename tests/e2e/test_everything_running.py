@@ -1,7 +1,7 @@
 """The validation scenarios about the whole: what the agent offers, how long it takes, how much memory it keeps.
 
-Everything runs: the agent as a process of its own, Core, the Python interpreter, the search server, the embedding
-process and an image deployment.
+Everything runs: the agent as a process of its own, Core, the Python interpreter, the search server and an image
+deployment.
 """
 
 import asyncio
