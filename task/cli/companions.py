@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from task.cli.addresses import base_url, free_port, port_fault, usable_port
-from task.cli.environments import InstallationFailed, Report, kernels_name, make_kernels
+from task.cli.environments import InstallationFailed, kernels_name, make_kernels
 from task.cli.model import sparse
 from task.cli.options import Config, read_settings
 from task.errors import SettingsError
@@ -18,6 +18,7 @@ from task.processes import Program
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.installation import installation_secret
 from task.settings.sources import CLONE
+from task.wheels import Report
 
 SEARCH = (sys.executable, "-P", "-m", "mcp_servers.duckduckgo")
 INTERPRETER = (sys.executable, "-P", "-m", "mcp_servers.python_interpreter")

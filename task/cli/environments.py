@@ -11,29 +11,21 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
-from typing import IO
 
 from task.errors import AgentError
+from task.wheels import Report, failure_of, pip_version, progress_bar
 
 KERNELS = Path(__file__).parents[2] / "mcp_servers" / "python_interpreter" / "requirements.txt"
 # What only pip is configured with; uv would go past the user's own index, or not get through.
 _OF_PIP = re.compile(r"\.(extra-index-url|index-url|no-index|find-links|proxy|cert|client-cert|trusted-host)=(?!'')")
 _OF_UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE")
-_OTHER_PYTHONS, _RAW_PROGRESS = (22, 3), (24, 1)  # the pip that first had `--python`, `--progress-bar=raw`
-_FETCHES = re.compile(r"\s*Downloading (?:\S*/)?([^\s/-]+)-\S+\.(?:whl|tar\.gz)")
-_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
-_UNPACKS = "Installing collected packages"
-_REASON = re.compile(r"(?:ERROR: (?!Exception)|error: | +Caused by: | +× )(.*?)\.?$")
+_OTHER_PYTHONS = (22, 3)  # the pip that first had `--python`
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
-UNREACHABLE = "the package index cannot be reached"
-Report = Callable[[str], None]
 
 
 class InstallationFailed(AgentError):
@@ -88,19 +80,8 @@ def install(
         InstallationFailed: with the last reason that uv or pip has given.
     """
     command = [*_installer(folder / "bin" / "python", variables), *arguments]
-    with subprocess.Popen(  # noqa: S603
-        command,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        pass_fds=() if lock is None else (lock,),
-    ) as process:
-        assert process.stdout is not None
-        reason = _followed(process.stdout, report)
-    if process.returncode:
+    reason = failure_of(command, variables, report, lock)
+    if reason is not None:
         what = Path(command[0]).name if command[1] == "pip" else "pip"
         raise InstallationFailed(f"{reason or f'{what} gave no reason'}. What was downloaded is kept: try again")
 
@@ -140,51 +121,21 @@ def _installer(python: Path, variables: Mapping[str, str]) -> list[str]:
     if uv := _uv(variables):
         return [uv, "pip", "install", "--no-progress", "--python", str(python)]
     options = ["install", "--no-input", "--disable-pip-version-check"]
-    version = _pip_version()
-    if version < _OTHER_PYTHONS:
+    if pip_version() < _OTHER_PYTHONS:
         pip = [str(python), "-m", "ensurepip"]
         if subprocess.run(pip, env=dict(variables), capture_output=True, check=False).returncode:  # noqa: S603
             raise InstallationFailed("This Python has neither pip nor `ensurepip`. Install one of them, or uv.")
         return [str(python), "-m", "pip", *options, "--progress-bar=off"]
-    bar = "raw" if version >= _RAW_PROGRESS else "off"
-    return [sys.executable, "-P", "-m", "pip", "--python", str(python), *options, f"--progress-bar={bar}"]
-
-
-def _pip_version() -> tuple[int, ...]:
-    if find_spec("pip") is None:
-        return ()
-    import pip
-
-    return tuple(int(number) for number in re.findall(r"\d+", pip.__version__)[:2])
+    return [sys.executable, "-P", "-m", "pip", "--python", str(python), *options, progress_bar()]
 
 
 def _uv(variables: Mapping[str, str]) -> str | None:
     uv = variables.get("UV") or shutil.which("uv", path=variables.get("PATH"))
-    if uv is None or _pip_version() < _OTHER_PYTHONS or any(map(variables.get, _OF_UV)):
+    if uv is None or pip_version() < _OTHER_PYTHONS or any(map(variables.get, _OF_UV)):
         return uv
     listing = [sys.executable, "-P", "-m", "pip", "config", "list"]
     found = subprocess.run(listing, env=dict(variables), capture_output=True, text=True, check=False)  # noqa: S603
     return None if _OF_PIP.search(found.stdout) else uv
-
-
-def _followed(lines: IO[str], report: Report) -> str:
-    # Reports what pip does; returns the reason of its failure, or of uv's.
-    reason, package, started = "", "", monotonic()
-    for line in lines:
-        if found := _FETCHES.match(line):
-            package, started = found[1], monotonic()
-            report(f"downloading {package}")
-        elif found := _PROGRESS.match(line):
-            done, size, seconds = int(found[1]), int(found[2]), monotonic() - started
-            left = f", {seconds * (size - done) / done:.0f} s left" if 0 < done < size else ""
-            report(f"downloading {package}: {done / 1e6:.1f} of {size / 1e6:.1f} MB{left}")
-        elif line.startswith(_UNPACKS):
-            report(f"unpacking {line.count(',') + 1} packages")
-        elif "connection broken" in line:
-            reason = UNREACHABLE
-        elif reason != UNREACHABLE and (found := _REASON.match(line)):
-            reason = found[1]
-    return reason
 
 
 def _remove(folder: Path) -> None:

