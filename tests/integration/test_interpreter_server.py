@@ -173,7 +173,7 @@ async def test_a_fork_bomb_stays_in_its_session_and_is_gone_with_it(talk: Talk) 
 async def test_processes_that_leave_their_group_end_with_the_session(talk: Talk) -> None:
     seconds = f"{time.time_ns() % 10**6 + 10**6}"
     await talk.run(f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)")
-    assert living(seconds)
+    await until(lambda: living(seconds))
     await talk.call("clear_session")
     await until(lambda: not living(seconds))
 

@@ -231,8 +231,9 @@ async def test_only_known_servers_are_asked_and_what_is_no_short_text_needs_a_pl
     async with hub_of(offering()) as hub:
         text = await hub.picked(CALLER, "@library:docs://guide")
         assert (text.title, bool(text.quoted)) == ("@library:docs://guide", True)
-        with pytest.raises(NotFound):
-            await hub.picked(CALLER, "@missing:docs://guide")
+        for pick in ("@missing:docs://guide", "@", "0", "@:docs://guide"):
+            with pytest.raises(NotFound):
+                await hub.picked(CALLER, pick)
     forged = {"uri": "docs://guide", "text": "x", "mimeType": "text/plain)\n- b.pdf (application/pdf): files/b/b.pdf"}
     async with hub_of(offering({"resources/read": {"contents": [forged]}})) as hub:
         assert (await hub.picked(CALLER, "@library:docs://guide")).type == "text/plain"

@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.support.core import served
 
 _PROPERTIES = {
-    "id": {"type": "integer"},
+    "id": {"type": "integer", "readOnly": True},
     "title": {"type": "string"},
     "of": {"$ref": "#/components/schemas/Book"},
 }

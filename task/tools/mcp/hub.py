@@ -188,7 +188,9 @@ class MCPHub:
             ToolError: it is too large or cannot be kept, or the server does not answer.
         """
         server, _, name = pick[1:].partition(":")
-        one, offer = (await self._offers(caller, server))[0]
+        if not server or not (found := await self._offers(caller, server)):
+            raise NotFound(f"There is no server {server!r}, or it cannot be reached.")
+        one, offer = found[0]
         offer.check(pick, arguments)
         try:
             if pick.startswith("@"):
@@ -201,10 +203,7 @@ class MCPHub:
     async def _offers(self, caller: Caller, name: str = "") -> list[tuple[Server, Offer]]:
         servers = [server for server in self._servers if name in ("", server.spec.name)]
         lists = await asyncio.gather(*(server.ready(caller) for server in servers))
-        found = [(one, known.offer) for one, known in zip(servers, lists, strict=True) if known.offer is not None]
-        if name and not found:
-            raise NotFound(f"There is no server {name!r}, or it cannot be reached.")
-        return found
+        return [(one, known.offer) for one, known in zip(servers, lists, strict=True) if known.offer is not None]
 
     async def tools_at(self, url: str) -> list[BaseTool]:
         """The tools of the server at `url`, which no request gets if it is new.

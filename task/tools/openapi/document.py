@@ -129,7 +129,7 @@ class _Reader:
 
         self._document, self._spec = document, spec
         self._models: Any = v3_0 if str(document["openapi"]).startswith("3.0") else v3_1
-        self._schemas = Schemas(document, STRANGERS)
+        self._schemas = Schemas(document, (*STRANGERS, "readOnly"))
         self._places, self._shapes, self._required = dict[str, tuple[str, str]](), dict[str, Any](), list[str]()
 
     def operation(self, name: str, method: str, path: str, item: dict[str, Any], raw: dict[str, Any]) -> ApiOperation:
@@ -148,6 +148,10 @@ class _Reader:
         content, required = body.get("content", {}), body.get("required") is True
         if media := next(filter(_JSON.match, content), ""):
             shape = self._schemas.simple(content[media].get("schema"))
+            if "properties" in shape:
+                kept = {name: one for name, one in shape["properties"].items() if not one.get("readOnly")}
+                needed = [name for name in shape.get("required", ()) if name in kept]
+                shape |= {"properties": kept, "required": needed}
             self._add("body", "body", shape, required=required)
         elif required:
             raise LeftOut("its body is not JSON")
