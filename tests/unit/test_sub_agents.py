@@ -158,7 +158,7 @@ async def test_five_sub_agents_ask_at_once_and_each_gets_its_own_answer() -> Non
     assert results(it) == [f"{name} ended" for name in names]
 
 
-@pytest.mark.fault("sub-agents: one that reads much and asks again and again")
+@pytest.mark.fault("sub-agents: one that reads much and asks in every step")
 async def test_what_a_sub_agent_keeps_while_it_asks_stays_small() -> None:
     async def read(part: int) -> str:
         return f"{part} {'x' * 9_000}"
