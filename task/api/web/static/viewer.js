@@ -119,8 +119,14 @@ class Viewer {
     this.element.close();
     this.element.remove();
     viewer = null;
-    if (returns && this.opener?.isConnected) this.opener.focus();
+    if (returns && this.opener) drawn(this.opener)?.focus();
   }
+}
+
+/** What the user opened the document from; an answer that has gone on since has drawn it again, as an equal element. */
+function drawn(opener) {
+  if (opener.isConnected) return opener;
+  return [...document.querySelectorAll(opener.localName)].findLast((element) => element.isEqualNode(opener));
 }
 
 const isAddress = (url) => /^https?:/i.test(url ?? "");
