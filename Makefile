@@ -87,19 +87,24 @@ eval: $(TOOLS) $(EMBEDDING)/.ready ## measure search in documents, the developme
 conformance: $(TOOLS) $(KERNELS_READY) ## run the official MCP conformance suite against both servers and the client
 	@$(BIN)/python -m scripts.conformance
 
-# Strict, because otherwise packages that the database does not know, or a database out of reach, count as sound.
+# pip-audit counts what it could not look up as sound, and in strict mode names only the first of it.
 audit: $(RELEASER)/.ready ## look the pinned dependencies up in the database of known vulnerabilities; before a release
-	@$(RELEASER)/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(foreach list,$(AUDITED),-r $(list))
+	@mkdir -p build; failed=0; for list in $(AUDITED); do \
+	  $(RELEASER)/bin/pip-audit --progress-spinner off --disable-pip --require-hashes -r $$list > build/audit.txt || failed=1; \
+	  cat build/audit.txt; ! grep -q "Skip Reason" build/audit.txt || { failed=1; \
+	    echo "make audit: the packages of $$list with a skip reason are not checked: the database does not know them" >&2; }; \
+	done; exit $$failed
 
 sbom: $(EVERYTHING) $(RELEASER)/.ready ## write bills of materials and the list of licences to build/sbom; before a release
 	@$(BIN)/python -m scripts.sbom $(RELEASER)/bin/cyclonedx-py
 
-lock: $(RELEASER)/.ready ## write locks/ from pyproject.toml and constraints.txt, after a change of either
-	@$(LOCK) locks/agent.txt -c constraints.txt pyproject.toml --group build
-	@$(LOCK) locks/image.txt -c constraints.txt pyproject.toml --extra dapr --extra otel --group build
-	@$(LOCK) locks/tools.txt -c constraints.txt pyproject.toml --extra dev --group build
-	@$(LOCK) locks/search.txt -c constraints.txt --group search
-	@$(LOCK) locks/interpreter.txt -c constraints.txt --group interpreter
+# The tools' list has everything of the product's own, so the others take their versions from it.
+lock: $(RELEASER)/.ready ## write locks/ from pyproject.toml, after a change of it; UPGRADE="NAME …" or UPGRADE=all takes newer versions
+	@$(LOCK) locks/tools.txt $(if $(filter all,$(UPGRADE)),--upgrade,$(UPGRADE:%=--upgrade-package %)) pyproject.toml --extra dev --group build
+	@$(LOCK) locks/agent.txt -c locks/tools.txt pyproject.toml --group build
+	@$(LOCK) locks/image.txt -c locks/tools.txt pyproject.toml --extra dapr --extra otel --group build
+	@$(LOCK) locks/search.txt -c locks/tools.txt --group search
+	@$(LOCK) locks/interpreter.txt -c locks/tools.txt --group interpreter
 	@$(LOCK) mcp_servers/python_interpreter/requirements.txt --no-deps locks/kernels.in
 	@$(LOCK) locks/release.txt --group release
 
