@@ -11,7 +11,6 @@ from typing import Any
 
 from fastapi.routing import APIRoute
 
-from scripts.documented_names import PLANNER_PLACES
 from scripts.pages import publish
 from task.api.app import ROUTERS
 
@@ -47,7 +46,12 @@ PACKAGES = {
     "framework_core.component_managers.teps_manager": "task.console.teps",
     "framework_core.teps": "task.console.teps",
     "framework_core.exceptions": "task.errors",
-    **PLANNER_PLACES,
+    "agent.core.config": "task.coding.settings",
+    "agent.core.planner": "task.coding.planner",
+    "agent.core.executor": "task.coding.executor",
+    "agent.tools.fs": "task.tools.workspace.fs",
+    "agent.tools.shell": "task.tools.workspace.shell",
+    "agent.tools.python_exec": "task.tools.workspace.python_exec",
     "agent.core.orchestrator": "dial-agent run",
     "dapr.clients.grpc._request": "task.llm.conversation_input",
     "ToolHelper.format_tool": "task.tools.base.in_format",
