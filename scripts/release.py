@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
     except (NotReleasable, subprocess.CalledProcessError) as error:
         print(f"make release: {error}", file=sys.stderr)
         return 1
-    sizes = (f"  {file.stat().st_size / 1e6:8.2f} MB  dist/{file.name}" for file in sorted(DIST.iterdir()))
+    sizes = (f"  {file.stat().st_size / 1e3:8,.1f} kB  dist/{file.name}" for file in sorted(DIST.iterdir()))
     print(next_steps(wanted, programs, "\n".join(sizes)))
     return 0
 

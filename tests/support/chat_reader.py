@@ -293,5 +293,5 @@ def _read_block(answer: Answer, body: bytes) -> None:
 
 @asynccontextmanager
 async def chat_reader(base_url: str, api_key: str) -> AsyncGenerator[ChatReader]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(180)) as session:
         yield ChatReader(session, base_url, api_key, "general-purpose-agent")
