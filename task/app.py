@@ -82,8 +82,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             seal = self.seal
             if parsed.application or parsed.properties is not None:
                 profile, parsed, seal = await self._of_application(parsed)
-            is_pressed = parsed.configuration.starter is not None or parsed.incoming[-1].form_value is not None
-            if is_pressed and not profile.starters:
+            if not profile.starters:
                 parsed = await parsed.with_sample(services.files)
             await profile.context_prompt(parsed.configuration.persona or "")
         except (InvalidRequest, ToolError) as error:

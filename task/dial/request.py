@@ -28,6 +28,7 @@ from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
 from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
 from task.conversation.sources import TAGS
 from task.core_client.files import DialFiles
+from task.core_client.user_files import UserFiles
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.llm.demo import SAMPLES
@@ -66,8 +67,7 @@ class AgentConfiguration(BaseModel):
 
 _NOTHING_CHOSEN = AgentConfiguration()
 STARTER = "starter"
-_FIRST = ("What can you do?", "Hi, what can you do?")
-STARTERS = (_FIRST, *((sample.title, sample.question) for sample in SAMPLES))
+STARTERS = (("What can you do?", "Hi, what can you do?"), *((sample.title, sample.question) for sample in SAMPLES))
 
 
 def configuration_schema(models: Sequence[str], personas: Sequence[str], profile: "Profile") -> dict[str, Any]:
@@ -197,20 +197,21 @@ class DialRequest:
         return cls(incoming, configuration, options, key, conversation_id, headers, owner, application, given, skills)
 
     async def with_sample(self, files: DialFiles) -> Self:
-        """The request that begins a conversation, with the file that the pressed one of STARTERS is about, if any.
+        """The request with the file of the pressed one of STARTERS, which the chat does not keep, in its first message.
 
         Raises:
             ToolError: it cannot be stored for the caller.
         """
-        *before, asked = self.incoming
+        asked = next((item for item in self.incoming if item.role is Role.USER), self.incoming[0])
         number = self.configuration.starter or number_of(asked.form_value, STARTER)
-        sample = dict(enumerate(SAMPLES, len(STARTERS) - len(SAMPLES) + 1)).get(number)
-        if sample is None or any(item.role is Role.USER for item in before):
+        if (sample := dict(enumerate(SAMPLES, len(STARTERS) - len(SAMPLES) + 1)).get(number)) is None:
             return self
-        kind, content = guess_type(sample.name)[0] or "", await asyncio.to_thread(sample.path.read_bytes)
-        url = await files.upload(sample.name, content, kind, self.api_key)
-        file = Attachment(kind, sample.name, url=url)
-        return replace(self, incoming=[*before, replace(asked, attachments=(*asked.attachments, file))])
+        own = await UserFiles.of(files, self.api_key)
+        kind, url = guess_type(sample.name)[0] or "", f"{own.home}samples/{sample.name}"
+        if await own.find(url) is None:
+            await own.write(url, await asyncio.to_thread(sample.path.read_bytes), kind, None)
+        given = replace(asked, attachments=(*asked.attachments, Attachment(kind, sample.name, url=url)))
+        return replace(self, incoming=[given if item is asked else item for item in self.incoming])
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
