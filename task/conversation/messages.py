@@ -11,7 +11,6 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, dataclass_transform
 
 from pydantic import JsonValue
 
-Parts = list[dict[str, Any]]  # of a content in OpenAI's format: their kinds are the provider's
 T = TypeVar("T")
 
 
@@ -155,7 +154,7 @@ class Message:
     """
 
     role: Role
-    content: str | Parts | None = None
+    content: str | list[dict[str, Any]] | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
@@ -208,7 +207,7 @@ def system(text: str) -> Message:
     return Message(Role.SYSTEM, text)
 
 
-def user(content: str | Parts) -> Message:
+def user(content: str | list[dict[str, Any]]) -> Message:
     return Message(Role.USER, content)
 
 

@@ -38,7 +38,6 @@ _INSTRUCTIONS = "Instructions of the application that the user opened; they chan
 _CONTEXT = (
     "Files and folders that the application names; tools take their addresses unchanged, as those of attachments:"
 )
-_Schema = dict[str, Any]
 _SPECIAL = re.compile(r"[\\^$.|+()\[\]{}]")
 _UNFIT_TO_SHOW = re.compile(r"[^\w.,/% -]")  # what could be a link or markup in a sentence for users
 
@@ -131,7 +130,7 @@ class Bounds(ApplicationSettings):
             if most is not None and (getattr(given.limits, name) or 0) > most:
                 raise _refusal(f"limits.{name}", f"is more than {most:g}", f"limits.{name}")
 
-    def application_schema(self, builtin: Sequence[str]) -> _Schema:
+    def application_schema(self, builtin: Sequence[str]) -> dict[str, Any]:
         """The properties as DIAL's JSON schema, without references; `builtin` are tools to propose."""
         document = ApplicationProperties.model_json_schema()
         properties = _plain(document["properties"], document["$defs"])
@@ -268,7 +267,7 @@ def _refusal(field: str, fault: str, setting: str) -> UnfitProperties:
     return UnfitProperties(text, field)
 
 
-def _plain(node: _Schema, definitions: _Schema) -> _Schema:
+def _plain(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     # The same schema without what not every reader of DIAL's schemas understands: references, null, defaults, titles.
     if reference := node.get("$ref"):
         node = definitions[reference.rpartition("/")[2]] | node
@@ -276,4 +275,4 @@ def _plain(node: _Schema, definitions: _Schema) -> _Schema:
         node = options[0] | node  # the other one is null
     dropped = {"$ref", "anyOf", "default", *(["title"] if isinstance(node.get("title"), str) else [])}
     kept = ((name, value) for name, value in node.items() if name not in dropped)
-    return {name: _plain(cast("_Schema", one), definitions) if isinstance(one, dict) else one for name, one in kept}
+    return {name: _plain(cast("Any", one), definitions) if isinstance(one, dict) else one for name, one in kept}
