@@ -90,6 +90,8 @@ class MiniLM:
 
 
 def _inference(graph: Path, precision: Precision, at_once: int) -> Inference:
+    import numpy as np
+
     # OpenVINO's package would report each import to its makers, and write into the user's home; None makes its import
     # fail, which OpenVINO takes for an installation without it.
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
@@ -107,6 +109,8 @@ def _inference(graph: Path, precision: Precision, at_once: int) -> Inference:
             local.request = model.create_infer_request()
         return local.request.infer([ids, bias], share_inputs=True, share_outputs=True)[0]
 
+    # Here, in one thread: two whose first inferences meet wait for each other's lock inside OpenVINO, holding Python's.
+    infer(np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32))
     return infer
 
 

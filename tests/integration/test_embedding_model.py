@@ -130,11 +130,35 @@ print(json.dumps(load(PackagedModel(), precision=sys.argv[1], threads=2).encode(
 """
 
 
+# Each import in the threads gives the others their turn: the engine's first inference imports within a lock of its own.
+TOGETHER = """
+import builtins, json, sys, threading, time
+from task.embedding.model import load
+from task.embedding.weights import PackagedModel
+model, texts, real, rows = load(PackagedModel(), threads=2), json.load(sys.stdin), builtins.__import__, []
+def slow(*arguments, **options):
+    time.sleep(0.1)
+    return real(*arguments, **options)
+threads = [threading.Thread(target=lambda: rows.append(model.encode(texts).tolist()), daemon=True) for _ in range(2)]
+builtins.__import__ = slow
+[thread.start() for thread in threads]
+[thread.join(60) for thread in threads]
+builtins.__import__ = real
+print(json.dumps(rows))
+"""
+
+
 def vectors(*arguments: str, code: str = ENCODE, **variables: str) -> np.ndarray:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run([sys.executable, "-c", code, *arguments], input=json.dumps(TEXTS), env=environment,
                           capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
     return np.array(json.loads(done.stdout))
+
+
+@pytest.mark.fault("search in documents: the engine's first inferences, in two threads at once")
+def test_threads_may_infer_for_the_first_time_at_once() -> None:
+    first, second = vectors(code=TOGETHER)
+    assert np.array_equal(first, second)
 
 
 def test_onnxruntime_gives_the_vectors_of_openvino() -> None:
