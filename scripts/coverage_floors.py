@@ -17,12 +17,6 @@ from scripts.house import room_of
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "build" / "coverage.json"
 FLOORS = ROOT / "coverage.toml"
-HEADER = """\
-# How much of each room `make test` reaches at least, in percent of its lines and branches. `make test COVERAGE=1`
-# compares, `make floors` raises what has become better. A floor is lowered by hand, with a sentence in the commit that
-# says what users get for it.
-
-"""
 SLACK = 0.5
 
 
@@ -53,11 +47,14 @@ def raised(figures: Mapping[str, float], floors: Mapping[str, int]) -> dict[str,
 
 def main(arguments: list[str]) -> int:
     """Compare, or write; the exit code."""
-    floors = tomllib.loads(FLOORS.read_text(encoding="utf-8")) if FLOORS.is_file() else {}
+    if not REPORT.is_file():
+        sys.exit("coverage: run `make test COVERAGE=1` first.")
+    text = FLOORS.read_text(encoding="utf-8")
+    floors = tomllib.loads(text)
     figures = reached(json.loads(REPORT.read_text(encoding="utf-8")))
     if "--write" in arguments:
         lines = (f'"{room}" = {floor}\n' for room, floor in raised(figures, floors).items())
-        FLOORS.write_text(HEADER + "".join(lines), encoding="utf-8")
+        FLOORS.write_text(text[: text.index('"')] + "".join(lines), encoding="utf-8")
         return 0
     found = list(problems(figures, floors))
     for problem in found:
