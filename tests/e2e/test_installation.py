@@ -90,6 +90,7 @@ async def answers(product: RunningProduct) -> list[str]:
     key = (product.home / ".local/share/dial-agent/core.key").read_text().strip()
     agent, core = (f"http://127.0.0.1:{product.environ[name]}" for name in ("AGENT_PORT", "AGENT_CORE_PORT"))
     async with chat_reader(core, key) as reader:
+        reader.seconds = 180  # the first answers of a new installation, on a busy machine
         file = await reader.upload("manual.txt", manual().encode(), "text/plain")
         found = await reader.ask("How should I clean the plate?", file)
         ran = await reader.ask("Run the code.")

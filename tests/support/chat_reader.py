@@ -136,6 +136,7 @@ class ChatReader:
     """One person's chat with one deployment. `messages` is what the chat keeps."""
 
     version: ClassVar[Version] = "0.x"
+    seconds: float = 30  # for one answer
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str, api_key: str, deployment: str) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -232,7 +233,7 @@ class ChatReader:
 
     async def _watch(self, stream: bool) -> AsyncGenerator[Answer]:
         answer = Answer()
-        async with asyncio.timeout(30), self._post(stream) as response:
+        async with asyncio.timeout(self.seconds), self._post(stream) as response:
             started = perf_counter()
             answer.status = response.status
             if not stream or response.content_type != "text/event-stream":

@@ -25,11 +25,7 @@ echo "$*" >> asked.txt
 def project(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
-    for name in (
-        "locks/agent",
-        "locks/tools",
-        "mcp_servers/python_interpreter/requirements",
-    ):
+    for name in ("locks/agent", "locks/tools", "mcp_servers/python_interpreter/requirements"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{name}.txt").touch()
     return tmp_path
