@@ -136,9 +136,7 @@ class RagSettings(Section):
     enabled: bool = setting(True, "Offer the search in documents.")
     deployment: str = setting("", "Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
     reranker: str = setting("", "Model that orders the ten best chunks of a search, in one short request; empty: none.")
-    cross_encoder: str = setting(
-        "", "Whole path or hub name of a cross-encoder that orders the ten best chunks; needs sentence-transformers."
-    )
+    cross_encoder: str = setting("", "Whole path or hub name of a cross-encoder for the ten best chunks; an extra.")
     k: int = setting(3, "Chunks of 500 characters that an answer is always made from.", ge=1, le=100)
     context_tokens: int = setting(1500, "Tokens of excerpts: the chunks, their neighbours, further chunks.", ge=100)
     whole_tokens: int = setting(1500, "Shorter documents are read whole, without an index.", ge=0)
