@@ -188,7 +188,7 @@ def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: P
         ("- A: @//etc/passwd", "absolute"),
         ("a: @link.md", "symbolic link that leads out"),
         ("a: @linked/secret.md", "symbolic link that leads out"),
-        ("a: @circle.md", "in a circle"),
+        ("a: @circle.md", "symbolic links"),
         ("a: @FRAMEWORK_CONTEXT.md", "contain itself"),
         ("a: @self.md", "contain itself"),
         ("a: @docs", "Is a directory"),
