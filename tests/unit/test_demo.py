@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections import defaultdict
+from collections import Counter
 
 import pypdfium2
 import pytest
@@ -110,18 +110,16 @@ def test_a_search_is_answered_from_the_excerpt_that_it_found_or_not_at_all() -> 
 
 
 def test_the_words_are_true_of_the_samples_which_are_small() -> None:
-    revenue, first, last = defaultdict[str, int](int), dict[str, int](), dict[str, int]()
+    revenue, units, first, last = Counter[str](), Counter[str](), dict[str, int](), dict[str, int]()
     for row in csv.DictReader(TABLE.path.read_text().splitlines()):
         product, value = row["Product"], int(row["Revenue (EUR)"])
         revenue[product] += value
+        units[product] += int(row["Units"])
         first.setdefault(product, value)
         last[product] = value
-    best, second = sorted(revenue, key=revenue.__getitem__, reverse=True)[:2]
-    for fact in (
-        best.lower(),
-        second.lower(),
-        *map("{:,}".format, (revenue[best], revenue[second], first[best], last[best])),
-    ):
+    best, second = (product for product, _ in revenue.most_common(2))
+    numbers = (revenue[best], revenue[second], units[best], first[best], last[best])
+    for fact in (best.lower(), second.lower(), *map("{:,}".format, numbers)):
         assert fact in TABLE.words
     months = list(csv.DictReader(CHART.path.read_text().splitlines()))
     more = [row["Month"] for row in months if int(row["Solar (kWh)"]) > int(row["Used (kWh)"])]
