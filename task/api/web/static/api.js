@@ -135,7 +135,7 @@ export async function upload(file, signal) {
 /** A file that comes with the page. */
 export async function sample(name) {
   const blob = await (await call("GET", `static/samples/${part(name)}`)).blob();
-  return new File([blob], name, { type: blob.type });
+  return new File([blob], name, { type: blob.type.split(";")[0] }); // as from a disk, without a charset
 }
 
 /** What is said in a recording. */
