@@ -9,10 +9,12 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import expect
 
+from task.llm.demo import SAMPLES
 from task.llm.scripted import says, wants
-from tests.support.browser import NARROW
-from tests.support.document_turns import reads_the_file
+from tests.support.browser import NARROW, Visit, visit
 from tests.support.editor_host import Editing, editing
+from tests.support.up import running_product
+from tests.support.upstream import openai_upstream
 from tests.support.web import Person, person
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -47,25 +49,6 @@ RELEASES: dict[str, Any] = {
 }
 
 
-SALES = "region,2025,2026\nNorth,412,455\nEast,390,371\nSouth,288,402\nWest,351,360\n"
-CHART = '''
-import json
-
-from task.conversation.messages import Attachment, Message, Role
-from task.tools.declare import tool
-from task.tools.models import Effect
-
-
-@tool(effects={Effect.READ})
-def draw_chart(title: str, names: list[str], values: list[float]) -> Message:
-    """Draw a bar chart."""
-    figure = {"data": [{"type": "bar", "x": names, "y": values}], "layout": {"title": {"text": title}, "height": 300}}
-    chart = Attachment("application/vnd.plotly.v1+json", title, data=json.dumps(figure))
-    return Message(Role.TOOL, "The chart is attached.", attachments=(chart,))
-'''
-GROWTH = {"title": "Growth in 2026, per cent", "names": ["North", "East", "South", "West"]}
-
-
 async def take(folder: Path) -> None:
     """All pictures, as PNG files in the folder."""
     await _first_impression(folder)
@@ -74,20 +57,21 @@ async def take(folder: Path) -> None:
 
 
 async def _first_impression(folder: Path) -> None:
-    items = (
-        reads_the_file,
-        wants("draw_chart", **GROWTH, values=[10.4, -4.9, 39.6, 2.6]),
-        says("**South** grew most, by 39.6 % to 402. Only East shrank, by 4.9 %."),
-    )
+    chart = SAMPLES[-1]
+    answer, _, _ = chart.words.partition(" The chart was drawn")
     with tempfile.TemporaryDirectory() as home:
-        (tools := Path(home, "charts.py")).write_text(CHART)
-        async with person(*items, tmp_path=Path(home), size=(1000, 880), tool_paths=[str(tools)]) as p:
-            sales = {"name": "sales.csv", "mimeType": "text/csv", "buffer": SALES.encode()}
-            await p.page.locator("input[type=file]").first.set_input_files([sales])  # type: ignore[list-item]
-            await p.asks("Which region grew most in 2026? Draw it.")
-            await p.page.locator(".chart .main-svg").first.wait_for()
-            await p.page.evaluate("document.activeElement.blur()")
-            await _take(p, folder / "readme.png")
+        async with (
+            openai_upstream(wants(chart.tool, **chart.arguments), says(answer)) as upstream,
+            running_product(Path(home), OPENAI_BASE_URL=upstream.url, AGENT_HTTP__TITLES="off") as product,
+            visit(product.ready["agent"], (1000, 960)) as visited,
+        ):
+            await visited.page.get_by_role("button", name=chart.title).click()
+            await visited.page.locator(".composer .chip:not(.loading)").wait_for()
+            await visited.page.get_by_role("button", name="Send", exact=True).click()
+            await visited.page.locator(".chart .main-svg").first.wait_for()
+            await expect(visited.page.locator("article.answer")).to_contain_text("94 %")
+            await visited.page.evaluate("document.activeElement.blur()")
+            await _take(visited, folder / "readme.png")
 
 
 async def _journey(folder: Path) -> None:
@@ -130,7 +114,7 @@ async def _editor(folder: Path) -> None:
                 await _take(e, folder / f"{name}.png")
 
 
-async def _take(p: Person | Editing, path: Path) -> None:
+async def _take(p: Person | Editing | Visit, path: Path) -> None:
     await p.page.wait_for_load_state("networkidle")
     pixels, file = Image.open(io.BytesIO(await p.page.screenshot())), io.BytesIO()
     pixels.convert("RGB").quantize(128).save(file, "PNG", optimize=True)
