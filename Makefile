@@ -16,12 +16,16 @@ KERNELS := .venv-kernel
 KERNELS_READY := $(KERNELS)/.ready
 # The embedding model; `make run` downloads it itself.
 EMBEDDING := .embedding
+# The extra sentence-transformers, for the tests that compare it. Torch comes with the libraries for graphics cards that it
+# cannot be loaded without on Linux, and without the others.
+TORCH   := .venv-torch
+UNUSED  := triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cusolver nvidia-nvtx
 EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING)/.ready
 # The generated pages, and the copies of the version, that `make check` compares.
 PAGES   := version_copies settings_table tools_page names_page scenarios_page faults matrix_page
 # What locks, audits, builds and publishes; its packages are not the product's.
 RELEASER := .venv-release
-AUDITED := locks/tools.txt locks/release.txt mcp_servers/python_interpreter/requirements.txt
+AUDITED := locks/tools.txt locks/torch.txt locks/release.txt mcp_servers/python_interpreter/requirements.txt
 # A list of exact versions with hashes, and without addresses.
 LOCK    = $(RELEASER)/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --output-file
 MAKEFLAGS += --jobs=2
@@ -48,7 +52,7 @@ test: $(EVERYTHING) ## run the tests; COVERAGE=1 also compares coverage with the
 floors: $(TOOLS) ## raise the floors of coverage.toml to what `make test COVERAGE=1` has reached
 	@$(BIN)/python -m scripts.coverage_floors --write
 
-test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the full counts
+test-system: $(EVERYTHING) $(TORCH)/.ready ## run the tests that need Debian packages, and the full counts
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest -m system --timeout 600 -n $(SYSTEM_WORKERS) --dist loadfile || [ $$? -eq 5 ]
 
@@ -105,6 +109,7 @@ lock: $(RELEASER)/.ready ## write locks/ from pyproject.toml, after a change of 
 	@$(LOCK) locks/image.txt -c locks/tools.txt pyproject.toml --extra dapr --extra otel --group build
 	@$(LOCK) locks/search.txt -c locks/tools.txt --group search
 	@$(LOCK) locks/interpreter.txt -c locks/tools.txt --group interpreter
+	@$(LOCK) locks/torch.txt -c locks/tools.txt $(UNUSED:%=--no-emit-package %) --group torch
 	@$(LOCK) mcp_servers/python_interpreter/requirements.txt --no-deps locks/kernels.in
 	@$(LOCK) locks/release.txt --group release
 
@@ -112,7 +117,7 @@ release: $(RELEASER)/.ready sbom ## build what a release consists of into dist/,
 	@$(BIN)/python -m scripts.release $(RELEASER)/bin
 
 clean: ## remove the virtual environments and every cache
-	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(RELEASER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(TORCH) $(RELEASER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts evaluation -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml locks/agent.txt
@@ -129,6 +134,11 @@ $(TOOLS): locks/tools.txt | $(READY)
 
 $(EMBEDDING)/.ready: task/embedding/weights.py | $(TOOLS)
 	@$(BIN)/python -m task.embedding.weights $(EMBEDDING)
+	@touch $@
+
+$(TORCH)/.ready: locks/torch.txt | $(READY)
+	@echo "Installing torch into $(TORCH) for its tests (4 GB on Linux; once, and again when the list changes) …"
+	@$(BIN)/python -m task.cli.environments $(TORCH) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt | $(READY)

@@ -18,7 +18,7 @@ _PROGRESS_SECONDS = 2.0
 _FETCHES = re.compile(r"\s*Downloading (?:\S*/)?([^\s/-]+)-\S+\.(?:whl|tar\.gz)")
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _UNPACKS = "Installing collected packages"
-_REASON = re.compile(r"(?:ERROR: (?!Exception)|error: | +Caused by: | +× )(.*?)\.?$")
+_REASON = re.compile(r"(?:ERROR: (?!Exception)|OSError: |error: | +Caused by: | *× )(.*?)\.?$")
 _UNREACHABLE = "the package index cannot be reached"
 Report = Callable[[str], None]
 

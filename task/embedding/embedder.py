@@ -15,7 +15,7 @@ from threading import Condition, Lock, Thread, current_thread
 from typing import TYPE_CHECKING
 
 from task.closing import in_own_thread
-from task.embedding.model import Encoder, Precision, load, load_ranker
+from task.embedding.model import VARIABLES, Encoder, Precision, load, load_ranker
 from task.embedding.weights import EXTRA, MODEL_NAME, EmbeddingUnavailable, PackagedModel, State
 from task.telemetry.operations import queued
 
@@ -63,8 +63,7 @@ class _Job(Future["NDArray[np.float32]"]):
             elif len(self.rows) == len(self.texts):
                 import numpy as np
 
-                rows = np.stack([self.rows[place] for place in range(len(self.rows))])
-                self.set_result(rows.astype(np.float32, copy=False))
+                self.set_result(np.array([self.rows[place] for place in range(len(self.rows))], np.float32))
 
 
 class Embedder:
@@ -81,6 +80,7 @@ class Embedder:
         self._threads: list[Thread] = []  # the first loads the model and starts the others
         self._changed = Condition()  # guards both, and every job
         self._ranking = Lock()
+        os.environ.update({**VARIABLES, **os.environ})  # while there are no threads that read them
         atexit.register(self._stop)  # a thread that is within a library would abort the end of the process
 
     @property
@@ -102,6 +102,7 @@ class Embedder:
         """
         with queued("embedding"):
             self._submit(job := _Job(texts))
+            job.settle()  # of no texts there are no batches
             answer = asyncio.wrap_future(job)
             try:
                 while not answer.done():

@@ -27,8 +27,7 @@ _MASKED = 1e9  # far below every score of a word that counts
 # The libraries read these when they are imported. Threads that wait for each other sleep, for spinning would take the
 # cores from streaming answers; the tokenizers' own would not have our threads' priority.
 _PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-_QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
-os.environ.update({**_PATIENT, **_QUIET, **os.environ})
+VARIABLES = _PATIENT | {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 class Encoder(Protocol):

@@ -71,6 +71,28 @@ async def test_similar_meanings_are_close_beside_a_broken_text_in_any_event_loop
     await embedder.close()
 
 
+@pytest.mark.fault("search in documents: no texts at all")
+async def test_no_texts_have_no_vectors() -> None:
+    async with busy() as (embedder, _, _, _), asyncio.timeout(20):
+        assert len(await embedder.embed([])) == 0
+
+
+IMPORTED = """
+import os, task
+before = dict(os.environ)
+from task.embedding.embedder import Embedder
+assert dict(os.environ) == before
+Embedder()
+print(os.environ["TOKENIZERS_PARALLELISM"], os.environ["OMP_WAIT_POLICY"])
+"""
+
+
+def test_the_libraries_get_their_variables_from_an_embedder_and_not_from_an_import() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], cwd=ROOT, capture_output=True, encoding="utf-8", timeout=60,
+                          env={"PATH": os.environ["PATH"], "OMP_WAIT_POLICY": "ACTIVE"}, check=False)  # fmt: skip
+    assert done.stdout == "false ACTIVE\n", done.stderr
+
+
 async def test_a_question_comes_before_documents_which_take_turns_the_longest_texts_first() -> None:
     async with busy() as (embedder, model, document, seen):
         other = asyncio.create_task(embedder.embed([str(number) * 3 for number in range(9)]))

@@ -129,6 +129,9 @@ def test_the_locks_have_what_the_project_requires_in_the_same_versions() -> None
             versions = [found for name, found in locked if name == canonicalize_name(requirement.name)]
             assert any(map(requirement.specifier.contains, versions)), f"{requirement}: run `make lock`"
         assert locked <= pinned(ROOT / "locks" / "tools.txt"), "run `make lock`"
+    torch = dict(pinned(ROOT / "locks" / "torch.txt"))
+    for requirement in map(Requirement, PROJECT["optional-dependencies"]["sentence-transformers"]):
+        assert requirement.specifier.contains(torch[requirement.name]), f"{requirement}: run `make lock`"
     assert pinned(KERNELS) == pinned(ROOT / "locks" / "kernels.in"), "run `make lock`"
 
 
