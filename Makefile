@@ -27,7 +27,8 @@ PAGES   := version_copies settings_table tools_page names_page scenarios_page fa
 RELEASER := .venv-release
 AUDITED := locks/tools.txt locks/torch.txt locks/release.txt mcp_servers/python_interpreter/requirements.txt
 # A list of exact versions with hashes, and without addresses.
-LOCK    = $(RELEASER)/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --output-file
+NEWER   = $(if $(filter all,$(UPGRADE)),--upgrade,$(UPGRADE:%=--upgrade-package %))
+LOCK    = $(RELEASER)/bin/uv pip compile $(NEWER) --quiet --universal --generate-hashes --no-annotate --no-header --output-file
 MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on any version of Python; nothing when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
@@ -104,7 +105,7 @@ sbom: $(EVERYTHING) $(RELEASER)/.ready ## write bills of materials and the list 
 
 # The tools' list has everything of the product's own, so the others take their versions from it.
 lock: $(RELEASER)/.ready ## write locks/ from pyproject.toml, after a change of it; UPGRADE="NAME …" or UPGRADE=all takes newer versions
-	@$(LOCK) locks/tools.txt $(if $(filter all,$(UPGRADE)),--upgrade,$(UPGRADE:%=--upgrade-package %)) pyproject.toml --extra dev --group build
+	@$(LOCK) locks/tools.txt pyproject.toml --extra dev --group build
 	@$(LOCK) locks/agent.txt -c locks/tools.txt pyproject.toml --group build
 	@$(LOCK) locks/image.txt -c locks/tools.txt pyproject.toml --extra dapr --extra otel --group build
 	@$(LOCK) locks/search.txt -c locks/tools.txt --group search
