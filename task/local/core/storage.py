@@ -56,7 +56,7 @@ class FileStore:
     ) -> StoredFile:
         """Store the content under `url`, replacing what is there, if `check` agrees."""
         sidecar, digest, size = self._sidecar(caller, url, "READ_WRITE"), hashlib.md5(usedforsecurity=False), 0
-        sidecar.parent.mkdir(parents=True, exist_ok=True)
+        sidecar.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
         try:
             with path.open("xb") as file:

@@ -62,6 +62,7 @@ async def test_concurrent_writers_leave_one_complete_file_and_readers_see_nothin
     assert stored is not None
     assert stored.etag == hashlib.md5(stored.path.read_bytes()).hexdigest()
     assert len(data_files(tmp_path)) == 2  # the sidecar and the content, no earlier version
+    assert stored.path.parent.stat().st_mode & 0o77 == 0, "other users of the machine do not read it"
 
 
 async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
