@@ -92,8 +92,9 @@ def _started(folder: Path) -> Generator[Stack | None]:
     unused = dict.fromkeys(("OPENAI_API_KEY", "DIAL_ENCRYPTION_SECRET", "DIAL_ENCRYPTION_KEY", "NEXTAUTH_SECRET"), "x")
     ports = {f"HOST_PORT_{name}": str(free_port()) for name in ("AGENT", "CORE")}
     variables = {**secret, **unused, **ports, "AGENT_INTERPRETER__SECONDS": "20", "AGENT_LIMITS__STEPS": "7"}
-    variables["DEPLOYMENT_NAME"] = "scripted-demo"  # local Core's model
+    variables |= {"DEPLOYMENT_NAME": "scripted-demo", "IMAGE_REGISTRY": "localhost/"}  # local Core's model
     (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()), encoding="utf-8")
+    (folder / "core_config").symlink_to(ROOT / "core_config")
     (folder / "containers.conf").write_text(ENGINE, encoding="utf-8")
     (folder / "docker-compose.yml").write_text(str(yaml.safe_dump(own_services())), encoding="utf-8")
     stack = Stack(folder, variables)
@@ -114,7 +115,6 @@ def own_services() -> dict[str, Any]:
     document: Any = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     services = {name: document["services"][name] for name in OURS}
     for service in services.values():
-        service["image"] = f"localhost/{service['image']}" if service.pop("build", None) else service["image"]
         needs = service.get("depends_on", {})
         service["depends_on"] = {name: wait for name, wait in needs.items() if name in services}
     services["core"] |= {

@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from scripts.composed import test_services
+from tests.support.compose import FILLED, composed, image_builds
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE = "docker.io/library/python:3.11-slim"
@@ -38,14 +37,13 @@ def main() -> int:
     if os.geteuid() != 0 or missing:
         print(f"Run this as root on Debian; missing: {', '.join(missing) or 'nothing'}.", file=sys.stderr)
         return 2
-    document: Any = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    services = document["services"]
+    services, builds = composed({**FILLED, "IMAGE_REGISTRY": "localhost/"})["services"], image_builds()
     if _run("podman", "image", "exists", BASE).returncode:
         _build_base()
     good = True
     for service in ("python-interpreter", "search", "agent"):
-        image = f"localhost/{services[service]['image']}"
-        _build(services[service]["build"].get("dockerfile", "Dockerfile"), image)
+        image = services[service]["image"]
+        _build(builds[service].get("dockerfile", "Dockerfile"), image)
         if service != "agent":
             good &= _test_container(service, services[service], image)
     good &= test_services()

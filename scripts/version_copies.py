@@ -10,7 +10,7 @@ from scripts.pages import publish
 ROOT = Path(__file__).resolve().parent.parent
 # What stands before the version, by file.
 COPIES = {
-    "docker-compose.yml": r"image: dial-general-purpose-agent[a-z-]*:",
+    "docker-compose.yml": r"image: \S*dial-general-purpose-agent[a-z-]*:",
     "kubernetes/Chart.yaml": r"^(?:version|appVersion): ",
     "kubernetes/values.yaml": r"repository: dial-general-purpose-agent[a-z-]*\n +tag: ",
 }

@@ -112,9 +112,7 @@ def prepare_interpreter(settings: Settings, report: Report) -> str | None:
     python = _kernel_python(settings)
     if sys.platform == "linux" and settings.interpreter.python is None and not python.exists():
         try:
-            make_kernels(
-                python.parents[1], process_environment(), lambda step: report(f"{step} (for the Python interpreter)")
-            )
+            make_kernels(python.parents[1], process_environment(), lambda step: report(f"{step} (for Python code)"))
         except InstallationFailed as error:
             return str(error)
     return interpreter_obstacle(settings)

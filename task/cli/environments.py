@@ -55,9 +55,7 @@ def make_kernels(folder: Path, variables: Mapping[str, str], report: Report, req
             try:
                 _create(part, variables)
                 _link_packages(part, requirements)
-                install(
-                    part, ["--no-deps", "--no-compile", "--requirement", str(requirements)], variables, report, lock
-                )
+                install(part, ["--no-deps", "--requirement", str(requirements)], variables, report, lock)
                 report("compiling")  # kernels may not write byte code
                 for tests in list(part.glob("lib/python*/site-packages/**/tests")):  # a quarter of all files
                     shutil.rmtree(tests, ignore_errors=True)
@@ -65,6 +63,10 @@ def make_kernels(folder: Path, variables: Mapping[str, str], report: Report, req
                 subprocess.run(compiling, env=dict(variables), pass_fds=(lock,), check=False)  # noqa: S603
                 _remove(folder)
                 part.rename(folder)
+                others = [other for other in folder.parent.glob(f"kernels-{'?' * 12}") if other != folder]
+                # One more stays, for another version of the product or a downgrade.
+                for other in sorted(others, key=lambda other: other.stat().st_mtime)[:-1]:
+                    shutil.rmtree(other, ignore_errors=True)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
@@ -79,11 +81,11 @@ def install(
     Raises:
         InstallationFailed: with the last reason that uv or pip has given.
     """
-    command = [*_installer(folder / "bin" / "python", variables), *arguments]
+    # Python compiles what is imported; all of it would take longer than the rest and a third more of the disk.
+    command = [*_installer(folder / "bin" / "python", variables), "--no-compile", *arguments]
     reason = failure_of(command, variables, report, lock)
     if reason is not None:
-        what = Path(command[0]).name if command[1] == "pip" else "pip"
-        raise InstallationFailed(f"{reason or f'{what} gave no reason'}. What was downloaded is kept: try again")
+        raise InstallationFailed(f"{reason or 'no reason was given'}. What was downloaded is kept: try again")
 
 
 def _create(folder: Path, variables: Mapping[str, str]) -> None:
@@ -131,7 +133,7 @@ def _installer(python: Path, variables: Mapping[str, str]) -> list[str]:
 
 def _uv(variables: Mapping[str, str]) -> str | None:
     uv = variables.get("UV") or shutil.which("uv", path=variables.get("PATH"))
-    if uv is None or pip_version() < _OTHER_PYTHONS or any(map(variables.get, _OF_UV)):
+    if uv is None or any(map(variables.get, _OF_UV)):
         return uv
     listing = [sys.executable, "-P", "-m", "pip", "config", "list"]
     found = subprocess.run(listing, env=dict(variables), capture_output=True, text=True, check=False)  # noqa: S603
@@ -170,8 +172,7 @@ def main(folder: str, *arguments: str) -> None:
         else:
             if not (place / "bin" / "python").exists():
                 _create(place, variables)
-            # Python compiles what is imported; all of it would take longer than the rest and a third more of the disk.
-            install(place, ["--no-compile", *arguments], variables, lambda _: None)
+            install(place, arguments, variables, lambda _: None)
     except (InstallationFailed, OSError) as error:
         sys.exit(str(error))
 

@@ -71,7 +71,11 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 async def test_kernels_get_what_their_list_has_and_share_what_the_product_has(
     folder: Path, index: PackageIndexPeer
 ) -> None:
+    for number in range(3):  # of versions before this one
+        (folder.parent / f"kernels-{number:012}" / "bin").mkdir(parents=True)
+        os.utime(folder.parent / f"kernels-{number:012}", (number, number))
     assert await output(await making(folder, index)) == ["downloading large", "unpacking 1 packages", "compiling"]
+    assert sorted(path.name for path in folder.parent.glob("kernels*")) == ["kernels", "kernels-000000000002"]
     found = run(folder, "import large, typing_extensions; print(large.SIZE, typing_extensions.__file__)").stdout
     assert found.startswith(f"large {folder}")
     assert Path(found.split(" ", 1)[1].strip()).stat().st_size == Path(typing_extensions.__file__).stat().st_size

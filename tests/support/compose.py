@@ -21,6 +21,12 @@ def as_written() -> dict[str, Any]:
     return cast("dict[str, Any]", yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
+def image_builds() -> dict[str, dict[str, Any]]:
+    """How the images of our services are built, which only a clone has the files for."""
+    services = yaml.safe_load((ROOT / "docker-compose.override.yml").read_text(encoding="utf-8"))["services"]
+    return {name: service["build"] for name, service in services.items()}
+
+
 class MissingVariable(Exception):
     """What Docker Compose reports when a required variable is not set."""
 

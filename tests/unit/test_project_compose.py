@@ -11,9 +11,19 @@ import pytest
 
 from task.settings import PREFIX, Settings
 from task.settings.sources import settings_of
-from tests.support.compose import FILLED, REQUIRED, ROOT, MissingVariable, as_written, composed, container_environment
+from tests.support.compose import (
+    FILLED,
+    REQUIRED,
+    ROOT,
+    MissingVariable,
+    as_written,
+    composed,
+    container_environment,
+    image_builds,
+)
 
-SOURCE = as_written()
+SOURCE, BUILDS = as_written(), image_builds()
+NAME = "dial-general-purpose-agent"
 COMPOSE = composed(FILLED)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONE_SHOT = {"core-config", "ollama-pull"}
@@ -153,7 +163,7 @@ def test_every_service_is_limited_and_every_lasting_one_restarts_and_is_watched(
         assert service["restart"] == "no"
         return
     assert service["restart"] == "unless-stopped"
-    assert "healthcheck" in service or "build" in service or name in UNWATCHED
+    assert "healthcheck" in service or name in BUILDS or name in UNWATCHED
 
 
 def test_no_secret_stands_in_the_file() -> None:
@@ -175,10 +185,13 @@ def test_whatever_a_service_refers_to_is_in_the_file(name: str) -> None:
         assert wait.get("required", True) == (not profiles(other) or profiles(other) <= profiles(name))
     for source in (volume.split(":")[0] for volume in service.get("volumes", [])):
         assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
-    if "build" in service:
-        dockerfile = (ROOT / service["build"].get("dockerfile", "Dockerfile")).read_text(encoding="utf-8")
+    assert "build" not in service  # a folder that `init` has written could not
+    assert (name in BUILDS) == (NAME in service["image"])
+    if name in BUILDS:
+        assert SOURCE["services"][name]["image"].startswith(f"${{IMAGE_REGISTRY:-}}{NAME}")
+        dockerfile = (ROOT / BUILDS[name].get("dockerfile", "Dockerfile")).read_text(encoding="utf-8")
         arguments = {argument: f"${{{argument}:-}}" for argument in re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE)}
-        assert SOURCE["services"][name]["build"].get("args", {}) == arguments
+        assert BUILDS[name].get("args", {}) == arguments
         assert "HEALTHCHECK" in dockerfile
 
 
