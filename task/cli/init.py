@@ -22,13 +22,9 @@ def init(
     core: Annotated[bool, typer.Option("--core", help="The configuration of DIAL Core.")] = False,
 ) -> None:
     """Write the files that the options name, all without one; files that are there already stay unchanged."""
-    everything = not (compose or kubernetes or core)
-    wanted = [
-        *(COMPOSE if compose or everything else ()),
-        *(("kubernetes",) if kubernetes or everything else ()),
-        *(("core_config",) if core else ()),
-    ]
-    for name in dict.fromkeys(wanted):
+    chosen = {COMPOSE: compose, ("kubernetes",): kubernetes, ("core_config",): core}
+    wanted = {name for names, named in chosen.items() if named or not any(chosen.values()) for name in names}
+    for name in sorted(wanted):
         own = DEPLOYMENT / name
         for source in sorted(filter(Path.is_file, own.rglob("*"))) if own.is_dir() else [own]:
             target = folder / source.relative_to(DEPLOYMENT)

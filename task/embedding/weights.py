@@ -55,8 +55,7 @@ def weights_folder(data: Path | None = None) -> Path:
     """Where the model lies: in a clone beside the code, elsewhere in the user's data folder."""
     if (_CLONE / "pyproject.toml").is_file():
         return _CLONE / ".embedding"
-    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
-    return (data or home / "dial-agent") / "embedding"
+    return (data or Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share", "dial-agent").expanduser()) / "embedding"
 
 
 @dataclass(frozen=True, slots=True)

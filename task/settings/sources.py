@@ -198,8 +198,11 @@ def _sources(
 
 def _home(environment: Mapping[str, str], variable: str, below_home: str) -> Path:
     # A relative path would lead to a folder of whoever made the working directory.
-    home = Path(environment.get("HOME") or Path.home())
-    home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+    home = Path(environment.get("HOME") or "")
+    try:
+        home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a container's user that has a number only
+        home = Path("/nonexistent")
     given = Path(environment.get(variable) or "")
     return (given if given.is_absolute() else home / below_home) / APPLICATION
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import aiohttp
@@ -20,6 +22,7 @@ from task.llm.scripted import Reply, says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.document_turns import RAG, attached_urls, reads_the_excerpts
 from tests.support.documents import manual
+from tests.support.escapes.outcome import ORDINARY_UID
 from tests.support.isolation import OUTSIDE
 from tests.support.ports import free_port
 from tests.support.up import ROOT, RunningProduct
@@ -28,8 +31,9 @@ from tests.support.upstream import Received, openai_upstream
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 KEPT = re.compile(r"(PIP|UV|SSL|LANG|LC)(_\w+)?|\w+_(proxy|PROXY)")
-MOST_MEBIBYTES = 1280  # the program, the kernels' environment and the embedding model
-MOST_OF_PIP = 1.5  # the first start, in units of the bare `pip install` before it
+MOST_MEBIBYTES = 1144  # 1.2 GB: the program, the kernels' environment and the embedding model
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+MOST_OF_PIP = 2.5  # the first start, in units of the bare `pip install` before it
 LIBRARIES = "numpy, pandas, scipy.stats, sklearn.ensemble, matplotlib.pyplot, plotly.express, openpyxl, docx, PIL"
 CODE = f"""
 import {LIBRARIES}
@@ -59,22 +63,37 @@ def tracked(*folders: str) -> list[Path]:
     return [name for name in names if (ROOT / name).is_file()]
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def cloned(folder: Path) -> Path:
     for name in tracked():
-        (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "clone" / name).write_bytes((ROOT / name).read_bytes())
-        (tmp_path / "clone" / name).chmod((ROOT / name).stat().st_mode)
-    return tmp_path / "clone"
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+        (folder / name).chmod((ROOT / name).stat().st_mode)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `make release` has built, or one that is built from an sdist, as pip does with an sdist."""
+    dist = Path(OUTSIDE.get("DIST", tmp_path_factory.mktemp("built") / "dist"))
+    if not dist.exists():
+        build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+        clone = cloned(dist.with_name("clone"))
+        subprocess.run([sys.executable, "-c", build, dist], cwd=clone, check=True, stdout=subprocess.DEVNULL)
+        [sdist] = dist.glob("*.tar.gz")
+        subprocess.run([*PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", dist, sdist], check=True)
+    return next(dist.glob("*.whl"))
 
 
 @asynccontextmanager
 async def started(home: Path, folder: Path, *command: str, **variables: str) -> AsyncGenerator[RunningProduct]:
-    """The product once its table is printed; nothing of this machine but its programs and its package index."""
+    """The product of the home's owner, once its table is printed; of this machine it has programs and an index only."""
     kept = {name: value for name, value in OUTSIDE.items() if KEPT.fullmatch(name)}
     names = ("AGENT_PORT", "AGENT_CORE_PORT", "AGENT_SEARCH_PORT", "AGENT_INTERPRETER__PORT")
     environ = {**kept, **{name: str(free_port()) for name in names}, "HOME": str(home), **variables}
-    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environ, stdout=PIPE, stderr=STDOUT)
+    owner = home.stat().st_uid if os.getuid() == 0 else None
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environ, stdout=PIPE, stderr=STDOUT, user=owner, group=owner
+    )
     product = RunningProduct(home, environ, process)
     reading = asyncio.create_task(product.read())
     try:
@@ -119,21 +138,17 @@ def mebibytes(*folders: Path) -> float:
 
 
 async def test_an_installed_wheel_answers_in_an_empty_folder_and_writes_to_the_data_folder_only(
-    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, work, program = tmp_path / "home", tmp_path / "empty", tmp_path / "program"
     home.mkdir()
     work.mkdir()
-    subprocess.run([sys.executable, "-m", "venv", program], check=True)
-    pip = [program / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    dist = Path(OUTSIDE.get("DIST", tmp_path / "dist"))  # `make release` has built it
-    if not dist.exists():
-        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", dist, clone], check=True)
-    [wheel] = dist.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", program], check=True)
+    pip = [*PIP, "--python", program / "bin" / "python", "--quiet"]
     locked = re.findall(r"^\S+==.+(?= \\$)", (ROOT / "locks" / "agent.txt").read_text(), re.MULTILINE)
     (tmp_path / "versions.txt").write_text("\n".join(locked))
     before = perf_counter()
-    subprocess.run([*pip, "install", "--constraint", tmp_path / "versions.txt", wheel], check=True)
+    subprocess.run([*pip, "install", "--no-compile", "--constraint", tmp_path / "versions.txt", wheel], check=True)
     installing, states_before = perf_counter() - before, states(program)
     subprocess.run([*pip, "check"], check=True)
     printed = subprocess.check_output([program / "bin/dial-agent", "--version"], cwd=work, text=True)
@@ -164,10 +179,26 @@ async def test_an_installed_wheel_answers_in_an_empty_folder_and_writes_to_the_d
     assert (work / "docker-compose.yml").exists()
 
 
-async def test_make_run_answers_in_a_clean_clone(
-    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home = tmp_path / "home"
+@pytest.mark.root
+@pytest.mark.fault("installation: an ordinary user, whose home has blanks and non-ASCII letters")
+async def test_uv_runs_the_wheel_for_an_ordinary_user(wheel: Path) -> None:
+    with TemporaryDirectory(dir="/tmp") as name:  # pytest's folders are closed to other users
+        folder, home = Path(name), Path(name, "my hömé")
+        folder.chmod(0o755)
+        shutil.copy(wheel, folder)
+        subprocess.run([*PIP, "install", "--quiet", "--target", folder / "uv", "uv"], check=True)
+        home.mkdir(mode=0o700)
+        os.chown(home, ORDINARY_UID, ORDINARY_UID)
+        command = (f"{folder}/uv/bin/uv", "tool", "run", "--from", f"{folder}/{wheel.name}", "dial-agent", "up")
+        variables = {"UV_PYTHON": "/usr/bin/python3", "PATH": "/usr/bin:/bin", "TMPDIR": str(home)}  # Debian's
+        async with openai_upstream(then=model) as upstream:
+            variables["OPENAI_BASE_URL"] = upstream.url
+            async with started(home, home, *command, **variables) as product:
+                check(await answers(product))
+
+
+async def test_make_run_answers_in_a_clean_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clone, home = cloned(tmp_path / "clone"), tmp_path / "home"
     home.mkdir()
     command, before = ("make", "run", f"PYTHON={sys.executable}"), perf_counter()
     async with openai_upstream(then=model) as upstream:

@@ -106,6 +106,12 @@ def test_a_relative_home_is_not_followed(tmp_path: Path, monkeypatch: pytest.Mon
         assert found.data_dir == (real if environ["HOME"] == "h" else tmp_path) / ".local/share/dial-agent"
 
 
+@pytest.mark.fault("installation: no HOME, and a user that the system does not list")
+def test_without_any_home_the_folders_are_those_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 61_234)
+    assert load_settings(environ={}).data_dir == Path("/nonexistent/.local/share/dial-agent")
+
+
 @pytest.mark.fault("workspace: a folder that is called like a model on a hub")
 async def test_a_name_on_a_hub_is_not_a_folder_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "BAAI" / "x").mkdir(parents=True)
