@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
 from task.errors import AgentError
@@ -24,6 +24,8 @@ KERNELS = Path(__file__).parents[2] / "mcp_servers" / "python_interpreter" / "re
 # What only pip is configured with; uv would go past the user's own index, or not get through.
 _OF_PIP = re.compile(r"\.(extra-index-url|index-url|no-index|find-links|proxy|cert|client-cert|trusted-host)=(?!'')")
 _OF_UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE")
+# With these pip installs into another folder, or nothing at all.
+_ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN")
 _OTHER_PYTHONS = (22, 3)  # the pip that first had `--python`
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
 
@@ -55,7 +57,13 @@ def make_kernels(folder: Path, variables: Mapping[str, str], report: Report, req
             try:
                 _create(part, variables)
                 _link_packages(part, requirements)
-                install(part, ["--no-deps", "--requirement", str(requirements)], variables, report, lock)
+                # No builds: what they need has no hashes, and uv takes its index from the working directory too.
+                options = ["--no-deps", "--only-binary=:all:", "--requirement", str(requirements)]
+                install(part, options, variables, report, lock)
+                packages = list(map(str, part.glob("lib/python*/site-packages")))
+                for name, _ in _REQUIREMENT.findall(requirements.read_text(encoding="utf-8")):
+                    if not any(distributions(name=name, path=packages)):
+                        raise InstallationFailed(f"{name} is not there. Is pip configured with a target or a prefix?")
                 report("compiling")  # kernels may not write byte code
                 for tests in list(part.glob("lib/python*/site-packages/**/tests")):  # a quarter of all files
                     shutil.rmtree(tests, ignore_errors=True)
@@ -83,7 +91,8 @@ def install(
     """
     # Python compiles what is imported; all of it would take longer than the rest and a third more of the disk.
     command = [*_installer(folder / "bin" / "python", variables), "--no-compile", *arguments]
-    reason = failure_of(command, variables, report, lock)
+    given = {name: value for name, value in variables.items() if name not in _ELSEWHERE}
+    reason = failure_of(command, given, report, lock)
     if reason is not None:
         raise InstallationFailed(f"{reason or 'no reason was given'}. What was downloaded is kept: try again")
 
@@ -124,10 +133,10 @@ def _installer(python: Path, variables: Mapping[str, str]) -> list[str]:
         return [uv, "pip", "install", "--no-progress", "--python", str(python)]
     options = ["install", "--no-input", "--disable-pip-version-check"]
     if pip_version() < _OTHER_PYTHONS:
-        pip = [str(python), "-m", "ensurepip"]
+        pip = [str(python), "-P", "-m", "ensurepip"]
         if subprocess.run(pip, env=dict(variables), capture_output=True, check=False).returncode:  # noqa: S603
             raise InstallationFailed("This Python has neither pip nor `ensurepip`. Install one of them, or uv.")
-        return [str(python), "-m", "pip", *options, "--progress-bar=off"]
+        return [str(python), "-P", "-m", "pip", *options, "--progress-bar=off"]
     return [sys.executable, "-P", "-m", "pip", "--python", str(python), *options, progress_bar()]
 
 

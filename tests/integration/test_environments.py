@@ -137,6 +137,20 @@ async def test_no_network_is_a_sentence(folder: Path, index: PackageIndexPeer) -
     assert (await output(process))[-1] == "the package index cannot be reached. What was downloaded is kept: try again"
 
 
+@pytest.mark.fault("installation: a pip that is configured with another folder")
+async def test_a_pip_that_installs_elsewhere_makes_no_environment_that_lacks_packages(
+    folder: Path, index: PackageIndexPeer, tmp_path: Path
+) -> None:
+    elsewhere, config = str(tmp_path / "elsewhere"), tmp_path / "pip.conf"
+    config.write_text(f"[install]\ntarget = {elsewhere}\n")
+    folder.with_name("list.txt").write_text("large==1.0\n")
+    refused = await output(await making(folder, index, PIP_CONFIG_FILE=str(config)))
+    assert refused[-1] == "large is not there. Is pip configured with a target or a prefix?"
+    assert not folder.exists()
+    await output(await making(folder, index, PIP_TARGET=elsewhere, PIP_USER="1", PIP_DRY_RUN="1"))
+    assert run(folder, "import large").returncode == 0
+
+
 @pytest.mark.system
 @pytest.mark.fault("installation: a proxy")
 async def test_a_proxy_is_used(folder: Path, index: PackageIndexPeer) -> None:
