@@ -33,7 +33,9 @@ def init(
                     write(f"kept     {target}")
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+                part = target.with_name(f".{target.name}.part")
+                shutil.copyfile(source, part)
+                part.replace(target)  # at once: the next call would keep half a file
             except OSError as error:
                 raise SettingsError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from error
             write(f"written  {target}")

@@ -327,6 +327,18 @@ def test_a_folder_that_init_cannot_write_is_named() -> None:
     )
 
 
+@pytest.mark.fault("installation: a disk that is full in the middle of a configuration file")
+def test_half_a_file_that_init_has_written_does_not_pass_for_the_users(tmp_path: Path) -> None:
+    limited = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); from task.cli import main; main()"
+    )
+    command = [sys.executable, "-c", limited, "init", tmp_path, "--core"]
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "config.json cannot be written: File too large" in failed.stderr
+    CliRunner().invoke(app, ["init", str(tmp_path), "--core"])
+    assert (tmp_path / "core_config/config.json").read_bytes() == (ROOT / "core_config/config.json").read_bytes()
+
+
 def test_a_secret_of_the_installation_is_random_private_and_stays(tmp_path: Path) -> None:
     (tmp_path / "half").touch()
     with pytest.raises(SettingsError, match="is empty; delete it"):
