@@ -29,6 +29,9 @@ _ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN")
 _OTHER_PYTHONS = (22, 3)  # the pip that first had `--python`
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
 
+# Kernels may not write byte code, and making it takes as long as the rest: the product starts beside it.
+_COMPILE = "import compileall, os, sys; os.nice(19); compileall.compile_dir(sys.argv[1], quiet=2, workers=0)"
+
 
 class InstallationFailed(AgentError):
     """An environment could not be made; the text gives the reason and what would help."""
@@ -64,13 +67,13 @@ def make_kernels(folder: Path, variables: Mapping[str, str], report: Report, req
                 for name, _ in _REQUIREMENT.findall(requirements.read_text(encoding="utf-8")):
                     if not any(distributions(name=name, path=packages)):
                         raise InstallationFailed(f"{name} is not there. Is pip configured with a target or a prefix?")
-                report("compiling")  # kernels may not write byte code
                 for tests in list(part.glob("lib/python*/site-packages/**/tests")):  # a quarter of all files
                     shutil.rmtree(tests, ignore_errors=True)
-                compiling = [part / "bin" / "python", "-Im", "compileall", "-qq", "-j0", part / "lib"]
-                subprocess.run(compiling, env=dict(variables), pass_fds=(lock,), check=False)  # noqa: S603
                 _remove(folder)
                 part.rename(folder)
+                command = [folder / "bin" / "python", "-Ic", _COMPILE, folder / "lib"]
+                none = subprocess.DEVNULL
+                subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True)  # noqa: S603
                 others = [other for other in folder.parent.glob(f"kernels-{'?' * 12}") if other != folder]
                 # One more stays, for another version of the product or a downgrade.
                 for other in sorted(others, key=lambda other: other.stat().st_mtime)[:-1]:
