@@ -13,7 +13,7 @@ from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
 from task.tools.py_interpreter.interpreter_server import AFFINITY
 from tests.support.chart import RELEASE, chart, named, values
-from tests.support.compose import ROOT, as_written
+from tests.support.compose import FILLED, ROOT, composed, image_builds
 from tests.support.stores import sqlite_url
 from tests.support.up import dial_agent
 
@@ -33,7 +33,7 @@ SECRETS = {"AGENT_STATE_SECRET": "s" * 32, "AGENT_STORE__URL": "postgresql://age
 
 
 def test_the_chart_its_images_and_the_product_have_one_version() -> None:
-    built = {service["image"] for service in as_written()["services"].values() if "build" in service}
+    built = {composed(FILLED)["services"][name]["image"] for name in image_builds()}
     images = {f"{values()[alias]['image']['repository']}:{values()[alias]['image']['tag']}" for alias in ALIASES}
     assert {chart()["version"], chart()["appVersion"]} == {VERSION}
     assert images == built

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from scripts import coverage_floors, release, version_copies
 from task.conversation.state import VERSION as STATE_VERSION
 from task.store.schema import HEAD
-from tests.support.compose import as_written
+from tests.support.compose import FILLED, composed, image_builds
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -168,10 +168,8 @@ def test_a_changelog_that_does_not_fit_the_version_stops_the_release(
 
 
 def test_a_release_names_every_image_with_labels_that_a_shell_takes() -> None:
-    compose = as_written()["services"].values()
-    assert {f"{name}:{PROJECT['version']}" for name in release.IMAGES} == {
-        service["image"] for service in compose if "build" in service
-    }
+    built = {composed(FILLED)["services"][name]["image"] for name in image_builds()}
+    assert {f"{name}:{PROJECT['version']}" for name in release.IMAGES} == built
     assert all((ROOT / file).is_file() for file in release.IMAGES.values())
     assert not [
         line for line in release.labels("1.2.0", "a" * 40, "2026-02-03T04:05:06+00:00") if re.search(r"\s", line)
