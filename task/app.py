@@ -82,7 +82,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             seal = self.seal
             if parsed.application or parsed.properties is not None:
                 profile, parsed, seal = await self._of_application(parsed)
-            if not profile.starters:
+            pressed = (parsed.configuration.starter, *(item.form_value for item in parsed.incoming))
+            if not profile.starters and any(value is not None for value in pressed):
                 parsed = await parsed.with_sample(services.files)
             await profile.context_prompt(parsed.configuration.persona or "")
         except (InvalidRequest, ToolError) as error:

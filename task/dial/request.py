@@ -65,7 +65,6 @@ class AgentConfiguration(BaseModel):
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
 
 
-_NOTHING_CHOSEN = AgentConfiguration()
 STARTER = "starter"
 STARTERS = (("What can you do?", "Hi, what can you do?"), *((sample.title, sample.question) for sample in SAMPLES))
 
@@ -166,7 +165,7 @@ class DialRequest:
                 or the configuration does not fit.
         """
         incoming = incoming_of(request.messages, request.model_extra)
-        configuration, custom = _NOTHING_CHOSEN, request.custom_fields
+        configuration, custom = AgentConfiguration(), request.custom_fields
         if custom is not None and custom.configuration:
             try:
                 configuration = AgentConfiguration.model_validate(custom.configuration)

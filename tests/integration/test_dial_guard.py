@@ -219,12 +219,12 @@ async def test_a_body_that_is_not_a_small_shallow_object_is_refused_while_it_is_
 @pytest.mark.fault("request: a header that breaks its parser")
 async def test_headers_come_as_headers_only_and_one_that_breaks_its_parser_is_a_sentence(tmp_path: Path) -> None:
     extra = {"api_key": "other", "jwt": "x", "headers": {"X-A": "1"}, "original_request": 1, "deployment_id": "other"}
-    breaking = {"Api-Key": "key-one", "X-DIAL-APPLICATION-PROPERTIES": "[" * 7000}
+    breaking = {"Api-Key": "key-one", "X-DIAL-APPLICATION-PROPERTIES": "[" * 7000}  # Python 3.13 reads it, as no JSON
     async with product(says("Hello."), tmp_path=tmp_path) as p:
         taken = await sent_to(p, body={**HELLO, **extra}, headers={"Api-Key": "key-one"})
         failed = await sent_to(p, body=HELLO, headers=breaking)
     assert (taken.status, "x-a" in p.upstream.requests[0].headers) == (200, False)
-    assert (failed.status, "nested too deeply" in failed.error["display_message"]) == (400, True)
+    assert (failed.status, failed.error["message"].startswith(("A header of", "The value of X-DIAL"))) == (400, True)
 
 
 @settings(max_examples=30)
