@@ -223,7 +223,8 @@ async def chat_channel(core_url: str, key: str, answer: Answer) -> AsyncGenerato
     limit = ClientTimeout(total=60)
     async with (
         ClientSession(core_url, headers={"Api-Key": key}, timeout=limit, raise_for_status=True) as session,
-        session.post("/v1/ops/client-channel/subscribe") as stream,
+        # It stays open for as long as the chat is, which is longer than any request.
+        session.post("/v1/ops/client-channel/subscribe", timeout=ClientTimeout(sock_connect=60)) as stream,
     ):
         chat = Chat(session, stream.headers[CHANNEL_HEADER])
 

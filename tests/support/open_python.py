@@ -25,9 +25,10 @@ def open_python() -> Generator[Path]:
         )
         kernels = KERNEL_PYTHON.parents[1]
         shutil.copytree(kernels, root / "kernels", symlinks=True, copy_function=_linked)
-        python = root / "kernels" / "bin" / "python3"
-        python.unlink()
-        python.symlink_to(root / "base" / "bin" / "python3")
+        for name in ("python", "python3"):  # one of them leads to the other
+            python = root / "kernels" / "bin" / name
+            python.unlink()
+            python.symlink_to(root / "base" / "bin" / "python3")
         settings = root / "kernels" / "pyvenv.cfg"
         text = settings.read_text().replace(str(base), str(root / "base"))
         settings.unlink()  # it is a link to the real one
