@@ -21,7 +21,7 @@ OF_GIT = ("config", "config.worktree", "commondir", "hooks")  # by which git run
 # The topmost such folder of a path, and the next name in it.
 _UNSEEN = re.compile(rf"((?:.*?/)?({'|'.join(map(re.escape, [*sorted(LOADED), '.git']))}))(?:/([^/]*).*)?", re.DOTALL)
 MOST = 5
-OF_PROGRAMS = "Changed where no diff shows it and undo does not reach: {}. Make it anew if you do not trust the run."
+OF_PROGRAMS = "Changed where no diff shows it and undo does not reach: {}. Make it again if you do not trust the run."
 OF_REPOSITORIES = "Changed without a trace in the diff: {}. Git runs programs named there; look before you use git."
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Inference = Callable[["NDArray[np.int64]", "NDArray[np.float32]"], "NDArray[np.float32]"]
 Precision = Literal["auto", "float32", "bfloat16"]
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}  # without one OpenVINO takes what the processor computes in hardware
+_LOADING = threading.Lock()  # one at a time: OpenVINO's first inference must not meet another
 _MASKED = 1e9  # far below every score of a word that counts
 # The libraries read these when they are imported. Threads that wait for each other sleep, for spinning would take the
 # cores from streaming answers; the tokenizers' own would not have our threads' priority.
@@ -41,7 +42,6 @@ class Encoder(Protocol):
         ...
 
 
-@cache
 def load(packaged: PackagedModel, model: str = "", precision: Precision = "auto", threads: int = 0) -> Encoder:
     """The packaged model, or the one that `model` names; `threads` 0: as many as there are cores.
 
@@ -51,6 +51,12 @@ def load(packaged: PackagedModel, model: str = "", precision: Precision = "auto"
         EmbeddingUnavailable: the packaged model cannot be had, or `model` is a folder's name and not its whole path.
         OSError, ValueError, ImportError: what `model` names is not there, or is not a model.
     """
+    with _LOADING:
+        return _loaded(packaged, model, precision, threads)
+
+
+@cache
+def _loaded(packaged: PackagedModel, model: str, precision: Precision, threads: int) -> Encoder:
     if model:
         _check_name("EMBEDDING_MODEL", model)
         return SentenceModel(model, precision, threads)
@@ -158,7 +164,7 @@ def load_ranker(model: str) -> Callable[[Sequence[str]], NDArray[np.float32]]:
 
 
 def _check_name(setting: str, model: str) -> None:
-    # A name on a hub, such as BAAI/x, must not lead to a folder of whoever made the working directory.
+    # A name on a hub, such as BAAI/x, must not lead to a folder in a working directory that others made.
     if Path(model).is_absolute() != Path(model).exists():
         text = f"{setting}={model}: a folder is named by its whole path and exists; others are names on a hub."
         raise EmbeddingUnavailable(text)

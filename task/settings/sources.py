@@ -197,7 +197,7 @@ def _sources(
 
 
 def _home(environment: Mapping[str, str], variable: str, below_home: str) -> Path:
-    # A relative path would lead to a folder of whoever made the working directory.
+    # A relative path would lead to a folder in a working directory that others made.
     home = Path(environment.get("HOME") or "")
     try:
         home = home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
