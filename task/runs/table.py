@@ -241,7 +241,7 @@ class _Preparation:
         return self._request((came, found), session, later.run_id)
 
     async def open_session(self, session_id: str) -> Session:
-        session = await self.store.sessions.get(self.caller.owner, session_id)
+        session = await self.store.sessions.get(self.caller.owner, session_id, traces=False)
         if session.ended_at is not None:
             raise Conflict(f"the session {session_id} has ended; start a new one")
         return session
@@ -288,7 +288,8 @@ class _Preparation:
     async def in_order(self, session: Session, new: Sequence[Message]) -> RunRequest:
         """Messages or results that follow what the session holds."""
         owner, known, calls = self.caller.owner, session.messages, unanswered(session.messages)
-        last = await last_run(self.store, owner, session.session_id)
+        plain = not calls and any(message.role is not Role.TOOL for message in new)
+        last = await last_run(self.store, owner, session.session_id) if not plain else None
         since = max((n for n, message in enumerate(known) if message.role is Role.USER), default=-1)
         held = {message.tool_call_id for message in known[since + 1 :]} - {call.id for call in calls}
         if any(message.role is not Role.TOOL for message in new):

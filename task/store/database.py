@@ -17,7 +17,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Table, create_engine, event, exc, make_url, tuple_
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Table,
+    create_engine,
+    event,
+    exc,
+    literal,
+    make_url,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
@@ -242,10 +254,14 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
 
 
-def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert the row unless its key is taken; whether it was inserted."""
+def insert_new(connection: Connection, table: Table, row: Mapping[str, Any], *conditions: ColumnElement[bool]) -> bool:
+    """Insert the row if these conditions hold, unless its key is taken; whether it was inserted."""
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    return bool(connection.execute(insert(table).on_conflict_do_nothing(), row).rowcount)
+    if not conditions:
+        return bool(connection.execute(insert(table).on_conflict_do_nothing(), row).rowcount)
+    values = select(*(literal(value, table.c[name].type) for name, value in row.items())).where(*conditions)
+    statement = insert(table).from_select(list(row), values).on_conflict_do_nothing()
+    return bool(connection.execute(statement).rowcount)
 
 
 def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:

@@ -17,6 +17,7 @@ from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, assistant, too
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.records import FINISHED, new_id, packed, unpacked
+from task.store.search import reindex
 from task.store.sessions import add_messages, messages_of
 
 ENDED = ("Z", "X")  # killed, and not yet awaited by its parent
@@ -206,5 +207,7 @@ def _close(connection: Connection, run: Row[Any], now: float) -> None:
         texts = {call.id: PERHAPS_RUN if call.id in allowed else NOT_APPROVED for call in calls}
         lost = [tool_message(call, texts[call.id], failed=True) for call in calls]
         add_messages(connection, run.session_id, [*lost, replace(assistant(text), unsourced=True)], now)
+    if run.session_id is not None:
+        reindex(connection, run.session_id)
     waiting = update(_approvals).where(_approvals.c.run_id == run.id, _approvals.c.status == "waiting")
     connection.execute(waiting.values(status="expired"))

@@ -8,13 +8,13 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, update
 
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound, StoreUnavailable, TooManyRuns
 from task.store import tables
 from task.store.access import patiently
-from task.store.database import Database, from_row, to_row
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.keys import claimed, run_of
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
@@ -32,6 +32,7 @@ from task.store.records import (
     packed,
     unpacked,
 )
+from task.store.search import add_words
 from task.store.sessions import add_messages, append, shorten
 from task.store.writer import EventLog, Writer, stored_events
 
@@ -79,24 +80,36 @@ class Runs:
         if folder is not None:
             run = replace(run, run_id=new_id("code"), kind="coding", folder=folder)  # users type the ids of tasks
         await self._keep_lease()  # others would end at once what a process starts that they have removed
-        answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
-        # The run that answers may have died with its process; then this one need not be refused.
-        if session is not None and await self._database.first(answering) is not None:
-            await self._processes.interrupt_orphans()
         row = to_row(_runs, run, id=run.run_id, process=self._processes.own_id, added=None)
 
         def work(connection: Connection) -> None:
-            _admit(connection, run, key, most)
+            _claim(connection, run, key)
             if session is not None:
-                append(connection, owner, session.session_id, messages, session.version, now)
-            connection.execute(insert(_runs), row)
+                # On a server others wait here, and then find this run.
+                try:
+                    append(connection, owner, session.session_id, messages, session.version, now)
+                except Conflict:
+                    _refuse_answered(connection, run)
+                    raise
+            if not insert_new(connection, _runs, row, *_free(run, most)):
+                _claim(connection, run, None)  # another one may just have continued the suspended run
+                _refuse_answered(connection, run)
+                raise TooManyRuns(
+                    f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it."
+                )
 
         try:
-            await self._database.write(work)
+            try:
+                await self._database.write(work)
+            except Conflict:
+                # The run that answers may have died with its process; then this one need not be refused.
+                if not await self._processes.interrupt_orphans():
+                    raise
+                await self._database.write(work)
         except (asyncio.CancelledError, StoreUnavailable):
             self._writer.put(partial(_undo, run.run_id, session, self._clock))  # it may be on disk all the same
             raise
-        self._live[run.run_id] = EventLog(run.run_id, self._writer)
+        self._live[run.run_id] = EventLog(run, self._writer, asked=messages)
         return run
 
     async def resume(self, run: Run) -> Run:
@@ -111,7 +124,7 @@ class Runs:
         again: dict[str, Any] = {"status": "running", "ended_at": None, "error": None}
         if not await self._database.execute(ended.values(**again, process=self._processes.own_id, cancel_asked=False)):
             raise Conflict(f"the run {run.run_id} is in progress; wait for it, or stop it first")
-        self._live[run.run_id] = EventLog(run.run_id, self._writer, await self.recorded(run.run_id))
+        self._live[run.run_id] = EventLog(run, self._writer, await self.recorded(run.run_id))
         return replace(run, **again)
 
     def append_event(self, run_id: str, kind: str, /, **data: Any) -> Event:
@@ -145,8 +158,10 @@ class Runs:
             running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
             kept = packed([message.as_stored() for message in added]) if in_session is None and suspended else None
             ended = running.values(status=status, ended_at=now, error=error, session_id=in_session, added=kept)
-            if connection.execute(ended).rowcount and run.session_id is not None and added:
-                add_messages(connection, run.session_id, added, now)
+            if connection.execute(ended).rowcount and run.session_id is not None:
+                if added:
+                    add_messages(connection, run.session_id, added, now)
+                add_words(connection, run.session_id, [*live.asked, *added])
 
         # Queued behind the run's own events and traces, so that its end is never read before them.
         self._writer.put(work)
@@ -216,11 +231,11 @@ class Runs:
         It may be a run of another process; then its events come a fraction of a second later.
         """
         live = self._live.get(run_id)
-        run, reported_at, ended = await self.get(owner, run_id), 0.0, False  # and whether the owner has it
-        if live is not None:
+        if live is not None and live.run.owner == owner:
             async for event in live.after(after):
                 yield event
             return
+        run, reported_at, ended = await self.get(owner, run_id), 0.0, False
         while True:
             if not run.over and monotonic() - reported_at >= LISTENING_SECONDS:
                 reported_at = monotonic()
@@ -325,10 +340,9 @@ def _undo(run_id: str, session: Session | None, clock: Callable[[], float], conn
         shorten(connection, session.session_id, session.length, clock(), unchanged)
 
 
-def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int | None) -> None:
-    running = select(_runs.c.id).where(_runs.c.status == "running")
-    if run.session_id is not None:
-        # On a server others wait here, and then find this run.
+def _claim(connection: Connection, run: Run, key: RequestKey | None) -> None:
+    # Whoever comes second with the key, or to the suspended run, waits for the session, and then finds the first one.
+    if run.session_id is not None and (key is not None or run.resumes is not None):
         sessions = tables.sessions.c
         connection.execute(select(sessions.id).where(sessions.id == run.session_id).with_for_update())
     earlier = select(_runs.c.id).where(_runs.c.resumes == run.resumes)
@@ -336,13 +350,26 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
         raise AlreadyStarted(started)
     if key is not None and (started := claimed(connection, run.owner, key, run.run_id, run.started_at)) != run.run_id:
         raise AlreadyStarted(started)
-    if run.session_id is not None and connection.execute(running.where(_runs.c.session_id == run.session_id)).first():
+
+
+def _answering(run: Run) -> Select[tuple[str]]:
+    return select(_runs.c.id).where(_runs.c.status == "running", _runs.c.session_id == run.session_id)
+
+
+def _free(run: Run, most: int | None) -> Sequence[ColumnElement[bool]]:
+    """What must hold where the run starts: none answers in its session, and its owner has fewer than so many."""
+    free = [~_answering(run).exists()] if run.session_id is not None else []
+    if most is None:
+        return free
+    own = (_runs.c.status == "running", _runs.c.owner == run.owner, _runs.c.kind == run.kind)
+    return [*free, select(func.count()).select_from(_runs).where(*own).scalar_subquery() < most]
+
+
+def _refuse_answered(connection: Connection, run: Run) -> None:
+    if run.session_id is not None and connection.execute(_answering(run)).first() is not None:
         raise Conflict(
             f"the session {run.session_id} is being answered already; wait for that answer, or cancel its run"
         )
-    others = running.where(_runs.c.owner == run.owner, _runs.c.kind == run.kind)
-    if most is not None and len(connection.execute(others).all()) >= most:
-        raise TooManyRuns(f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it.")
 
 
 def _run(row: Row[Any]) -> Run:

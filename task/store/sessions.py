@@ -31,9 +31,9 @@ class Sessions:
         made = Session(new_id("sess"), owner, now := self.clock(), now, title=short_title(title), origin=origin)
         return await self.database.write(lambda connection: _insert(connection, made))
 
-    async def get(self, owner: str, session_id: str) -> Session:
-        """The session with its messages and the ids of its traces, both oldest first."""
-        return await self.database.read(lambda connection: _load(connection, owner, session_id))
+    async def get(self, owner: str, session_id: str, *, traces: bool = True) -> Session:
+        """The session with its messages and, unless they are left out, the ids of its traces, both oldest first."""
+        return await self.database.read(lambda connection: _load(connection, owner, session_id, traces=traces))
 
     async def list(
         self, owner: str, limit: int = 50, cursor: str | None = None, which: SessionFilter | None = None
@@ -137,9 +137,13 @@ class Sessions:
             Conflict: another request has changed the session since, or the session has ended.
         """
         now = self.clock()
-        return await self.database.write(
-            lambda connection: append(connection, owner, session_id, messages, version, now)
-        )
+
+        def work(connection: Connection) -> int:
+            added = append(connection, owner, session_id, messages, version, now)
+            add_words(connection, session_id, messages)
+            return added
+
+        return await self.database.write(work)
 
     async def branch(self, owner: str, session_id: str, keep: int) -> Session:
         """A new session that starts with the first `keep` messages of this one."""
@@ -152,6 +156,7 @@ class Sessions:
             made = Session(new_id("sess"), owner, now, now, parent=session_id, fork=len(kept), **about)
             made = _insert(connection, made)
             append(connection, owner, made.session_id, kept, made.version, now)
+            add_words(connection, made.session_id, kept)
             return _load(connection, owner, made.session_id)
 
         return await self.database.write(work)
@@ -216,7 +221,10 @@ def remove(connection: Connection, which: ColumnElement[bool]) -> int:
 def add_messages(
     connection: Connection, session_id: str, messages: Sequence[Message], now: float, *current: ColumnElement[bool]
 ) -> bool:
-    """Add messages to the session if it is there and these conditions hold; whether they do."""
+    """Add messages to the session if it is there and these conditions hold; whether they do.
+
+    Their words are added apart, once for each turn.
+    """
     columns = _sessions.c
     grown = update(_sessions).where(columns.id == session_id, *current).returning(columns.length)
     values = {"version": columns.version + 1, "updated_at": now, "length": columns.length + len(messages)}
@@ -229,7 +237,6 @@ def add_messages(
     ]
     if rows:
         connection.execute(insert(_messages), rows)
-        add_words(connection, session_id, messages)
     return True
 
 
@@ -274,11 +281,11 @@ def _not_found(session_id: str) -> NotFound:
     return NotFound(f"there is no session {session_id!r}")
 
 
-def _load(connection: Connection, owner: str, session_id: str) -> Session:
+def _load(connection: Connection, owner: str, session_id: str, *, traces: bool = True) -> Session:
     row, columns = _row_of(connection, owner, session_id), tables.traces.c
     query = select(columns.id).where(columns.session_id == session_id).order_by(columns.started_at, columns.id)
-    traces = tuple(found.id for found in connection.execute(query))
-    return _session(row, messages=messages_of(connection, session_id), traces=traces)
+    ids = tuple(connection.scalars(query)) if traces else ()
+    return _session(row, messages=messages_of(connection, session_id), traces=ids)
 
 
 def _session(row: Row[Any], **more: Any) -> Session:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from task.errors import NotFound
 from task.store import tables
@@ -16,7 +16,7 @@ from task.store.records import Page, packed, storable, unpacked
 from task.store.trace_records import CUT, Price, Rating, Trace, TraceFilter
 from task.store.writer import Writer
 
-_traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
+_traces, _calls, _words, _sessions = tables.traces, tables.calls, tables.trace_words, tables.sessions.c
 _adapter = cache(lambda: TypeAdapter(Trace))  # built with the first trace that is read
 SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
 _IN_DATA = (
@@ -24,7 +24,6 @@ _IN_DATA = (
     *("core_traces",),
 )
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
-_SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
 _KEPT = select(func.count()).select_from(_calls).where(_calls.c.trace_id == bindparam("named"))
 
 
@@ -137,9 +136,8 @@ def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter, owner: str | 
 def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
     """Write the trace, in the place of an earlier state where that is `stored` already; a rating stays."""
     this = and_(_traces.c.id == trace.trace_id, _traces.c.owner == trace.owner)
-    if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
-        connection.execute(delete(_traces).where(this))
-        return  # the session was removed, and its traces with it
+    # If the session was removed, its traces were with it.
+    in_session = [exists().where(_sessions.id == trace.session_id)] if trace.session_id is not None else []
     tools = sorted({call.name for call in trace.tool_calls})
     searched = f"{(trace.question or '')[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""
     words = {"tools": storable(f" {' '.join(tools)} "), "text": storable(searched.lower())}
@@ -148,7 +146,7 @@ def write_trace(connection: Connection, trace: Trace, process: str | None = None
     if stored and connection.execute(update(_traces).where(this, *running).values(row)).rowcount:
         kept = connection.scalar(_KEPT, {"named": trace.trace_id}) or 0
         connection.execute(update(_words).where(_words.c.trace_id == trace.trace_id), words)
-    elif insert_new(connection, _traces, row):
+    elif insert_new(connection, _traces, row, *in_session):
         connection.execute(insert(_words), {"trace_id": trace.trace_id, **words})
     else:
         return  # another process, which took this one for dead, has ended the run and its trace

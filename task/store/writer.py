@@ -10,10 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
 
+from task.conversation.messages import Message
 from task.errors import StoreUnavailable, new_reference
 from task.store import tables
 from task.store.database import Database
-from task.store.records import Event, packed, unpacked
+from task.store.records import Event, Run, packed, unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +153,10 @@ class Writer:
 class EventLog:
     """The events of a run of this process, in memory on their way to the store and to listeners."""
 
-    def __init__(self, run_id: str, writer: Writer, events: Sequence[Event] = ()) -> None:
-        self.run_id = run_id
+    def __init__(
+        self, run: Run, writer: Writer, events: Sequence[Event] = (), *, asked: Sequence[Message] = ()
+    ) -> None:
+        self.run, self.asked = run, asked
         self.cancel_requested = asyncio.Event()
         self.ended_elsewhere = False  # by another process, which took this one for dead
         self.listened_at = 0.0  # in another process
@@ -213,7 +216,7 @@ class EventLog:
         new = self._events[self._queued :]
         self._queued = len(self._events)
         data = packed([event.as_dict() for event in new])
-        row = {"run_id": self.run_id, "first": new[0].number, "last": self._queued, "data": data}
+        row = {"run_id": self.run.run_id, "first": new[0].number, "last": self._queued, "data": data}
         return lambda connection: connection.execute(_ADD_EVENTS, row)
 
     def _wake(self) -> None:

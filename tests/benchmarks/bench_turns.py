@@ -26,6 +26,7 @@ CONVERSATIONS, TURNS, ROUNDS = 24, 2, 3
 REST_SECONDS, IDLE_SECONDS = 0.5, 5.0
 WORDS, FAST, SLOW = 100, 1 / 60, 1 / 20
 CALLS, KILOBYTES = 5, 20.0
+GOALS = {"HTTP API, a turn with an answer of one word": 21}  # statements
 KINDS: dict[str, dict[str, Any]] = {
     "turn": {}, "call": {"calls": [(0.05, 0.01)] * CALLS}, "kilobyte": {"kilobytes": 1 + KILOBYTES},
     "fast": {"words": WORDS}, "slow": {"words": WORDS, "pause": SLOW},
@@ -113,7 +114,7 @@ def parts(name: str, cost: Cost) -> list[Figure]:
         Figure(f"{name}: agent", cost.agent * 1e3, "ms"),
         Figure(f"{name}: PostgreSQL", cost.postgres * 1e3, "ms"),
         Figure(f"{name}: nginx", cost.nginx * 1e3, "ms"),
-        Figure(f"{name}: statements", cost.statements, ""),
+        Figure(f"{name}: statements", cost.statements, "", GOALS.get(name)),
         Figure(f"{name}: WAL", cost.wal, "bytes"),
     ]
 

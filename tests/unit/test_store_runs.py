@@ -18,7 +18,7 @@ from task.runs.request import RunOptions, state_of
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
 from task.store.keys import REQUEST_KEY_SECONDS
-from task.store.records import AlreadyStarted, Approval, RequestKey, Run
+from task.store.records import AlreadyStarted, Approval, RequestKey, Run, SessionFilter
 from task.store.records import Event as RunEvent
 from task.store.store import Store
 from task.store.writer import AT_ONCE
@@ -168,6 +168,32 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         assert kept == (user("hi"), replace(assistant("I was just"), unsourced=True))  # its results are lost
         await store.runs.finish(run, "finished", added=[assistant("I was just thinking.")])
         assert (await other.sessions.get(OWNER, session.session_id)).messages == kept
+
+
+async def test_the_question_of_a_run_that_died_is_found_by_its_words(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
+        session = await store.sessions.start(OWNER)
+        await store.runs.start(OWNER, session=session, messages=[user("where are the keys")])
+        await seen_for(other, clock, 31)
+        session = await other.sessions.get(OWNER, session.session_id)
+        await other.runs.start(OWNER, session=session, messages=[user("again")])  # the dead run is noticed here
+        page = await other.sessions.list(OWNER, which=SessionFilter("keys"))
+        assert [item.session_id for item in page.items] == [session.session_id]
+
+
+@pytest.mark.parametrize("messages", [2, 200])
+async def test_a_turn_costs_as_many_statements_in_a_long_session_as_in_a_short_one(store: Store, messages: int) -> None:
+    session = await store.sessions.start(OWNER)
+    await store.sessions.append(OWNER, session.session_id, [user("hi")] * messages, session.version)
+    counted = list[str]()
+    assert isinstance(store.database, SqliteDatabase)
+    for engine in (store.database.reader, store.database.writer):
+        event.listen(engine, "before_cursor_execute", lambda *given: counted.append(given[2]))
+    session = await store.sessions.get(OWNER, session.session_id, traces=False)
+    run = await store.runs.start(OWNER, session=session, messages=[user("a new question")], most=4)
+    await store.runs.finish(run, "finished", added=[assistant("an answer")])
+    assert len(counted) == 12, counted  # two of them begin a transaction
 
 
 @pytest.mark.fault("http api: an Idempotency-Key of another owner, or one that has expired")
