@@ -19,7 +19,7 @@ from task.approvals.approvals import decision_of
 from task.approvals.questions import said_in
 from task.conversation.inner import outer_id
 from task.conversation.inputs import Incoming, conversation
-from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
+from task.conversation.messages import Message, ToolCall, assistant, attached, repaired, system, tool_message
 from task.conversation.sources import Sources
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, StateSeal, TurnState, turn_history
 from task.dial.approvals import DialApprovals
@@ -103,7 +103,7 @@ class GeneralPurposeAgent:
             # The saved id of the conversation comes first: a chat that was renamed sends another.
             saved = (turn.references.get(CONVERSATION_REFERENCE, "") for turn in reversed(turns.values()))
             conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
-            files = tuple(attachment for item in incoming for attachment in item.attachments)
+            files = tuple(attached(incoming))
             application = profile.application
             caller = Caller(request.api_key, identify, conversation_id, request.headers, files, application)
             approvals = DialApprovals(profile.rules, incoming, turns)

@@ -9,7 +9,7 @@ from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.inner import DELEGATE, waiting_calls
 from task.conversation.inputs import Answer, timed
-from task.conversation.messages import FOLDER, Message, Role, interrupted, system, unanswered
+from task.conversation.messages import FOLDER, Message, Role, attached, interrupted, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest
@@ -92,7 +92,7 @@ async def take_turn(
             context, gate = await profile.context_prompt(found=observer.warned), approvals.gate(profile.mode)
             request, gate, tools, note = await _tools(services, profile, request, gate, context, choice)
             seen = request.messages
-            if any(item.attachments or isinstance(item.content, list) for item in seen):
+            if any(attached(seen)) or list in (type(item.content) for item in seen):
                 seen = await _with_pictures(services, profile, request)
             seen, today = timed(seen, profile.clock(), caller.headers, profile.timezone, observer.warned)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text, today))) + note
@@ -179,7 +179,7 @@ async def _tools(
         reading = [tool for tool in dial_file_tools(services.files) if tool.effects <= READS and may_have(tool.name)]
         own = [*own, *(tool for tool in reading if tool.name not in named(own))]
     skilled = request.skills or profile.skills or profile.skill_urls or services.mcp.prompting
-    if skilled or any(item.name == READ_SKILL for item in request.messages):
+    if skilled or READ_SKILL in (item.name for item in request.messages):
         skills = await skills_of(services, profile, request.caller, request.skills, request.messages)
         gate = replace(gate, refusal=partial(not_allowed, skills))
         prompts = await prompts_of(services, profile, request.caller) if services.mcp.prompting else []

@@ -44,7 +44,7 @@ QUOTED = "quoted here as the user chose it, and not written by the user"
 UNKNOWN = "unknown type"
 MOST_QUOTED = 40_000  # characters of one attachment
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
-_ASSISTANT = Role.ASSISTANT  # an enum member is slow to look up
+_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL  # an enum member is slow to look up
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 
 
@@ -70,8 +70,9 @@ def conversation(
     messages = list[Message]()
     before, place, start = _NO_TURN, 0, 0  # the last turn that was added, and its places in the request and in messages
     for position, item in enumerate(incoming[:-1] if resuming else incoming):
-        if item.role is not _ASSISTANT or item.unsourced:  # nearly all of a long history
-            messages.append(item if item.unsourced or item.role is Role.TOOL else user_message(item))
+        if (role := item.role) is not _ASSISTANT or item.unsourced:  # nearly all of a long history
+            is_done = item.unsourced or role is _TOOL or not (item.attachments or item.content is None)
+            messages.append(item if is_done else user_message(item))
             continue
         turn = turns.get(position, _NO_TURN)
         if before.turn and before.turn in (turn.resumes, turn.turn) and position == place + 2:
@@ -100,8 +101,6 @@ def user_message(message: Message) -> Message:
     It counts as text from outside where it quotes any.
     """
     files, content = message.attachments, message.content
-    if not files and content is not None:
-        return message
     note = attachment_note(files)
     if isinstance(content, list):
         content = [*content, {"type": "text", "text": note}]

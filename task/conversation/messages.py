@@ -3,10 +3,12 @@
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal, Self, TypedDict, TypeVar, dataclass_transform
 
 from pydantic import JsonValue
@@ -91,6 +93,7 @@ def _text_of(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+_ATTACHMENTS = attrgetter("attachments")
 CUT = "[cut: "  # begins each note in a result or an argument whose text was left out
 SHOWN_AGAIN = "[Pictures of your answer before this message. The user did not attach them.]"  # ends the user's own text
 FOLDER = "application/vnd.dial.metadata+json"  # the type of a folder, `metadata/files/{bucket}/{path}/`
@@ -203,6 +206,11 @@ class Message:
         return data
 
 
+def attached(messages: Iterable[Message]) -> Iterator[Attachment]:
+    """The files beside the messages, in their order."""
+    return chain.from_iterable(map(_ATTACHMENTS, messages))
+
+
 def system(text: str) -> Message:
     return Message(Role.SYSTEM, text)
 
@@ -284,11 +292,13 @@ def repaired(
             continue
         if asking is not None:
             result += _paired(asking, answers, pending, missing or {})
-        asking, answers = None, []
-        if role is _ASSISTANT and message.tool_calls:
-            asking = message
-        elif role is not _ASSISTANT or message.content:
+            asking = None
+        if answers:
+            answers = []
+        if role is not _ASSISTANT or (message.content and not message.tool_calls):
             result.append(message)
+        elif message.tool_calls:
+            asking = message
     return result if asking is None else result + _paired(asking, answers, pending, missing or {})
 
 

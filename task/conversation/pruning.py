@@ -35,11 +35,11 @@ def text_tokens(text: str) -> int:
 
 def message_tokens(message: Message) -> int:
     """Estimated tokens of a message with its calls and pictures."""
-    total = MESSAGE_TOKENS
-    if isinstance(message.content, str):
-        total += text_tokens(message.content)
+    total, content = MESSAGE_TOKENS, message.content
+    if isinstance(content, str):
+        total += -int(-len(content) // BYTES_PER_TOKEN) if content.isascii() else text_tokens(content)
     else:
-        for part in message.content or ():
+        for part in content or ():
             total += text_tokens(str(part.get("text", ""))) if part.get("type") == "text" else PICTURE_TOKENS
     for call in message.tool_calls:
         total += CALL_TOKENS + text_tokens(call.function.name) + text_tokens(call.function.arguments)

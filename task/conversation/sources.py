@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.messages import Attachment, Message, Role, attached
 
 MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
 # The agent's own in DIAL, which are no part of what a model wrote.
@@ -31,7 +31,7 @@ class Sources:
         self.citations: dict[int, Attachment] = {}
         self._own: set[Attachment] = set()
         self._quotes: set[int] = set()  # the numbers of this turn's sources that are no pages
-        for message in messages:
+        for message in messages if any(attached(messages)) else ():
             if message.role is Role.USER:
                 self._quotes.clear()
             for item in message.attachments if message.role is Role.TOOL else ():

@@ -50,6 +50,7 @@ _ASKING = (Role.USER, *INSTRUCTIONS)  # a system message alone is a question too
 _OPTIONS = {*REQUEST_FIELDS, "tool_choice"}
 _NO_OPTIONS = ModelOptions()
 _PLAIN = {"role", "content"}
+_ASSISTANT = Role.ASSISTANT  # an enum member is slow to look up
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
@@ -245,10 +246,10 @@ def _picked(custom: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _incoming(message: DialMessage, place: int) -> Incoming:
     role, content, custom = _ROLES[message.role], message.content, message.custom_content
-    if role is Role.ASSISTANT and isinstance(content, str) and "<cit " in content:
+    if role is _ASSISTANT and isinstance(content, str) and "<cit " in content:
         content = TAGS.sub("", content)
-    if message.model_fields_set == _PLAIN and isinstance(content, str):  # nearly all of a long history
-        return Incoming(role, content, unsourced=role is Role.ASSISTANT, place=place)
+    if isinstance(content, str) and message.__pydantic_fields_set__ == _PLAIN:  # nearly all of a long history
+        return Incoming(role, content, unsourced=role is _ASSISTANT, place=place)
     if isinstance(content, list):
         content = [part.model_dump(exclude_none=True) for part in content]
     scrub_pii = (message.model_extra or {}).get("scrub_pii") is True

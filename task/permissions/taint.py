@@ -212,7 +212,8 @@ class ContextView:
 
     async def prepare(self) -> None:
         """Read the addresses of a large conversation in a thread, so that nothing waits for it later."""
-        if sum(len(message.text()) for message in self.messages) > LARGE:
+        contents = (message.content for message in self.messages)
+        if sum(len(text if isinstance(text, str) else str(text)) for text in contents) > LARGE:
             await asyncio.to_thread(self.knows, "")
 
     def knows(self, url: str, before: int | None = None) -> bool:
