@@ -326,7 +326,8 @@ class _Run:
         if message.tool_calls:
             self._spoke = self._spoke or bool(message.content)
             # Doors offer tools by names of their own.
-            return replace(message, tool_calls=tuple(map(self._loop.toolbox.names.resolved, message.tool_calls)))
+            calls = tuple(map(self._loop.toolbox.names.resolved, message.tool_calls))
+            return message if calls == message.tool_calls else replace(message, tool_calls=calls)
         if received.finish_reason == "length":
             self._cut = True
         elif not message.content and not self._added:

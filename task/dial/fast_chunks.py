@@ -175,7 +175,7 @@ class FastResponse(ChatResponse):
             elif type(item) in _LATE or (type(item) is EndChoiceChunk and item.choice_index == self.n - 1):
                 late.append(cast("BaseChunk", item))  # these leave with the end of the answer, as one chunk
             else:
-                events.append(self._own(cast("BaseChunk", item)))
+                events.append(self._own(item))
         return b"".join(events)
 
     def _text(self, content: str) -> bytes:
@@ -190,8 +190,13 @@ class FastResponse(ChatResponse):
         before, _, after = self._own(ContentChunk("", 0)).partition(b'""')
         return before, after
 
-    def _own(self, chunk: BaseChunk) -> bytes:
-        return _event(chunk.to_dict() | self._default_chunk)
+    def _own(self, chunk: Any) -> bytes:
+        return b"data: %b%b" % (_json(chunk.to_dict())[:-1], self._behind)
+
+    @cached_property
+    def _behind(self) -> bytes:
+        # What all chunks end with.
+        return b",%b\n\n" % _json(self._default_chunk)[1:]
 
     def _failure(self, item: Queued) -> HTTPException | None:
         if isinstance(item, ExceptionChunk):

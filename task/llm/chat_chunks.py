@@ -70,7 +70,8 @@ class SseReader:
         blocks = data.split(b"\n\n")
         if rest := blocks.pop():
             self._hold(rest)
-        return [payload for block in blocks if (payload := _payload(block)) is not None]
+        plain = [block[6:] if block[:6] == b"data: " and b"\n" not in block else _payload(block) for block in blocks]
+        return [payload for payload in plain if payload is not None]
 
     def close(self) -> list[bytes]:
         """The payloads that remain at the end of the bytes."""
@@ -92,8 +93,6 @@ class SseReader:
 
 
 def _payload(block: bytes) -> bytes | None:
-    if block.startswith(b"data: ") and b"\n" not in block:
-        return block[6:]
     lines = [line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines) if lines else None
 
@@ -157,7 +156,7 @@ class _ChatAnswer:
     def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
         texts: list[str] = []
         for payload in payloads:
-            if text := self._repeated(payload):
+            if self._before and (text := self._repeated(payload)):
                 texts.append(text)
                 continue
             if texts:
@@ -180,7 +179,7 @@ class _ChatAnswer:
     def _repeated(self, payload: bytes) -> str:
         # The chunk's text; empty if more than its text is different.
         before, after = self._before, self._after
-        if not (before and payload.startswith(before) and payload.endswith(after)):
+        if not (payload.startswith(before) and payload.endswith(after)):
             return ""
         try:
             text = orjson.loads(payload[len(before) : len(payload) - len(after)])

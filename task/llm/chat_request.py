@@ -136,6 +136,7 @@ def profile_for(model: str, base_url: str | None = None) -> ProviderProfile:
 
 _OPTIONS = ("temperature", "top_p", "stop", "seed", "reasoning_effort")
 _SYSTEM = Role.SYSTEM  # an enum member is slow to look up
+_PLAIN_ROLES = {role: str(role) for role in (Role.USER, Role.ASSISTANT)}
 
 
 class _JsonList:
@@ -144,20 +145,20 @@ class _JsonList:
     _items: Sequence[Any] = ()
     _json = b""
 
-    def encoded(self, items: Sequence[Any], plain: Callable[[Any], Any]) -> orjson.Fragment:
+    def encoded(self, items: Sequence[Any], plain: Callable[[Any], Any]) -> bytes:
         known, json = len(self._items), self._json
         if known > len(items) or not all(map(is_, self._items, items)):
             known, json = 0, b""
         if added := [plain(item) for item in items[known:]]:
             json = b",".join(filter(None, (json, orjson.dumps(added)[1:-1])))
         self._items, self._json = tuple(items), json
-        return orjson.Fragment(b"[%b]" % json)
+        return json
 
 
 class RequestBodies:
     """Builds the requests of one run, each of which repeats the tools and the messages of the one before."""
 
-    _profile: ProviderProfile | None = None
+    _asked: tuple[object, ...] = ()  # what stands around the messages was made for
 
     def body(
         self,
@@ -168,26 +169,32 @@ class RequestBodies:
         profile: ProviderProfile,
     ) -> bytes:
         """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
-        if profile is not self._profile:
-            self._profile, self._messages, self._tools = profile, _JsonList(), _JsonList()
-        body: dict[str, Any] = {
-            "model": model,
-            "messages": self._messages.encoded(messages, partial(_wire_message, profile=profile)),
-            "stream": True,
-        }
-        if profile.streams_usage:
-            body["stream_options"] = {"include_usage": True}
-        if tools:
-            body["tools"] = self._tools.encoded(tools, dict)
-        given = {name: getattr(options, name) for name in _OPTIONS}
-        given |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
-        given |= options.extra
-        withheld = profile.refused if tools else profile.refused.union(_ONLY_WITH_TOOLS)
-        body |= {name: value for name, value in given.items() if value is not None and name not in withheld}
-        return orjson.dumps(body)
+        asked = profile, model, tools, options
+        if not self._asked or profile is not self._asked[0]:
+            self._messages = _JsonList()
+        if not self._asked or not all(map(is_, asked, self._asked)):
+            self._asked, self._after = asked, orjson.dumps(_beside(tools, options, profile))[1:]
+            self._before = orjson.dumps({"model": model})[:-1]
+        encoded = self._messages.encoded(messages, partial(_wire_message, profile=profile))
+        return b'%b,"messages":[%b],%b' % (self._before, encoded, self._after)
+
+
+def _beside(tools: Sequence[ToolSchema], options: ModelOptions, profile: ProviderProfile) -> dict[str, Any]:
+    body: dict[str, Any] = {"stream": True}
+    if profile.streams_usage:
+        body["stream_options"] = {"include_usage": True}
+    if tools:
+        body["tools"] = [dict(tool) for tool in tools]
+    given = {name: getattr(options, name) for name in _OPTIONS}
+    given |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
+    given |= options.extra
+    withheld = profile.refused if tools else profile.refused.union(_ONLY_WITH_TOOLS)
+    return body | {name: value for name, value in given.items() if value is not None and name not in withheld}
 
 
 def _wire_message(message: Message, profile: ProviderProfile) -> dict[str, Any]:
+    if message.role in _PLAIN_ROLES and not (message.tool_calls or message.attachments or message.name):
+        return {"role": _PLAIN_ROLES[message.role], "content": message.content or ""}  # nearly all of a long history
     wire = message.as_dict()
     if message.tool_calls:
         if profile.empty_content == "text" and message.content is None:

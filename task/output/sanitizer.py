@@ -60,6 +60,8 @@ class Defanger(CodeReader):
 
     def feed(self, piece: str, *, last: bool = False) -> str:
         """What may be shown now; with `last` nothing is held back."""
+        if not (piece or self._held):
+            return ""
         if self._paused and piece:
             piece = piece if piece[0].isspace() else f" {piece}"  # what was shown must not become part of a construct
             self._paused = False
@@ -83,7 +85,7 @@ class Defanger(CodeReader):
 
     def _shown(self, text: str, last: bool) -> list[str]:
         shown: list[str] = []
-        position, self._tainted = 0, self._suspicion.tainted()
+        position = 0
         while position < len(text):
             decided = self._code(text, position, last) if self._fence[0] else None
             if decided is None and self._line_begins:
@@ -95,7 +97,7 @@ class Defanger(CodeReader):
                     undecided = _UNDECIDED.search(text, max(position, start - _UNDECIDED_CHARS))
                     start = undecided.start() if undecided else start
                 elif (
-                    spot is not None and spot[0][-1] == "/" and self._tainted
+                    spot is not None and spot[0][-1] == "/" and self._suspicion.tainted()
                 ):  # the scheme of an address belongs to it
                     scheme = _SCHEME.search(text, max(position, start - _LONGEST_SCHEME), start)
                     start = scheme.start() if scheme else start
@@ -139,11 +141,11 @@ class Defanger(CodeReader):
                 if mark[-1] != ";":
                     return (start, "") if spot.end() == len(text) and not last else (spot.end(), mark)
                 meant = html.unescape(mark)
-                hides = meant.isascii() and (meant.isalnum() or meant in ":/.\\") and self._tainted
+                hides = meant.isascii() and (meant.isalnum() or meant in ":/.\\") and self._suspicion.tainted()
                 return spot.end(), f"&amp;{mark[1:]}" if hides else mark
             case _:
                 self._swallows = _WORD_END
-                return self._bare(text, start, spot, last) if self._tainted else (spot.end(), mark)
+                return self._bare(text, start, spot, last) if self._suspicion.tainted() else (spot.end(), mark)
         # What stands behind a backslash could be a mark of its own.
         return (start + 1, mark[0]) if mark[0] == "\\" else (spot.end(), mark)
 
@@ -218,4 +220,6 @@ class Defanger(CodeReader):
 
 def defanged(text: str, suspicion: Suspicion) -> str:
     """A whole text as a `Defanger` shows it."""
+    if _SPOT.search(text) is None:
+        return text
     return Defanger(suspicion).feed(text, last=True)

@@ -65,7 +65,8 @@ class Rule:
 
         if self.host is not None and len(facts.urls) > MOST_URLS:
             return self.action != "allow"
-        fits = self._fit(self.path, paths) and self._fit(self.host, lambda: facts.hosts)
+        fits = self.path is None or self._fit(self.path, paths)
+        fits = fits and (self.host is None or self._fit(self.host, lambda: facts.hosts))
         return fits and (not self.command or self._command_fits(facts))
 
     def names(self, tool: str) -> bool:
@@ -82,9 +83,7 @@ class Rule:
         parts += [name for name in ("trusted", "workspace", "tainted") if getattr(self, name)]
         return " ".join(parts)
 
-    def _fit(self, pattern: str | None, found: Callable[[], Iterable[str]]) -> bool:
-        if pattern is None:
-            return True
+    def _fit(self, pattern: str, found: Callable[[], Iterable[str]]) -> bool:
         fitting = [fnmatchcase(value, pattern) for value in found()]
         return (bool(fitting) and all(fitting)) if self.action == "allow" else any(fitting)
 
@@ -125,7 +124,7 @@ class Policy:
             reason = f"it is not known or not among the allowed commands ({', '.join(self.commands)})"
             if other:
                 return f"Command '{other}' is not in the allowed commands list: {reason}"
-        rule = next((rule for rule in self.rules if rule.action == "deny" and rule.fits(facts)), None)
+        rule = next((rule for rule in self._denying if rule.fits(facts)), None) if self._denying else None
         if rule is None:
             return ""
         if rule.tainted:
@@ -136,10 +135,18 @@ class Policy:
 
     def restricts_commands(self, facts: CallFacts) -> bool:
         """Whether a rule denies commands of the tool, or asks about them."""
-        return any(rule.command and rule.action != "allow" and rule.names(facts.tool) for rule in self.rules)
+        return bool(self._restricting) and any(rule.names(facts.tool) for rule in self._restricting)
 
     def first(self, facts: CallFacts) -> Rule | None:
         return next((rule for rule in self.rules if rule.action != "deny" and rule.fits(facts)), None)
+
+    @cached_property
+    def _denying(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.action == "deny")
+
+    @cached_property
+    def _restricting(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.command and rule.action != "allow")
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,7 +1,7 @@
 """What a run did and what it cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -45,10 +45,8 @@ class TracedTurn:
             for call in message.tool_calls
         )
         kept = message.content if content else None
-        turn = cls(message.role.value, kept, at, len(message.text()), calls, seconds=seconds, usage=usage)
-        if message.role is not Role.TOOL:
-            return turn
-        return replace(turn, tool_call_id=message.tool_call_id, name=message.name)
+        made = (message.tool_call_id, message.name) if message.role is Role.TOOL else (None, None)
+        return cls(str(message.role), kept, at, len(message.text()), calls, *made, seconds, usage)
 
 
 @frozen_data

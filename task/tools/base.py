@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ _ASKED = {
     "expected_outcome": "What will be different afterwards, in one sentence for the user",
 }
 _WHOLE = ("icerc", "icerc_full_text")
+_BRIEFS = re.compile(rf'"({"|".join((*_ASKED, *_WHOLE))})(?=")')
 _TYPES = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 _READ = frozenset({"type", "title", "description", "default", "examples", "format"})  # of these only the type checks
 _OF_OBJECTS = _READ | {"properties", "required", "additionalProperties"}
@@ -226,7 +228,7 @@ def as_tool_message(call: ToolCall, result: Any) -> Message:
 def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, Brief]:
     """The call with the tool's own arguments only, and the model's words about it."""
     raw, own = call.function.arguments, parameters.get("properties", {})
-    asked = [name for name in (*_ASKED, *_WHOLE) if f'"{name}"' in raw and name not in own]
+    asked = [name for name in _BRIEFS.findall(raw) if name not in own]
     given = _given(raw) if asked else {}
     extra = {name: given.pop(name) for name in asked if name in given}
     if not extra:

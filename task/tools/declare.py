@@ -46,6 +46,8 @@ class DeclaredTool(BaseTool):
     ) -> None:
         self._function = function
         description, self._arguments, self._injected = signature_of(function)
+        self._fields = {field.alias or name: name for name, field in self._arguments.model_fields.items()}
+        self._is_coroutine = inspect.iscoroutinefunction(function)
         parameters = schema_of(self._arguments)
         self.spec = ToolSpec(name or function.__name__, description, parameters, frozenset(effects), timeout=timeout)
         update_wrapper(cast("Callable[..., Any]", self), function, updated=())
@@ -59,10 +61,9 @@ class DeclaredTool(BaseTool):
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
             raise ArgumentsError(f"The arguments of {self.name} do not fit: {faults}.") from error
-        fields = type(values).model_fields.items()
-        arguments: dict[str, Any] = {field.alias or name: getattr(values, name) for name, field in fields}
+        arguments: dict[str, Any] = {name: getattr(values, field) for name, field in self._fields.items()}
         arguments |= dict.fromkeys(self._injected, tool_call_params)
-        if inspect.iscoroutinefunction(self._function):
+        if self._is_coroutine:
             result = await self._function(**arguments)
         else:
             result = await in_own_thread(self._function, **arguments)

@@ -132,7 +132,7 @@ class Toolbox:
     _unsent: frozenset[str] = field(init=False, default=frozenset())
     _found: dict[str, BaseTool] = field(init=False, default_factory=dict[str, BaseTool])
     _read: int = field(init=False, default=0)
-    _offered: list[BaseTool] = field(init=False, default_factory=list[BaseTool])
+    _changing: tuple[list[str], set[str]] | None = field(init=False, default=None)  # what the schemas were made for
     _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
 
     def __post_init__(self) -> None:
@@ -155,12 +155,14 @@ class Toolbox:
             self._read = len(self.context.messages)
             for name in [*self._found][:-MOST_FOUND]:
                 del self._found[name]  # it can still be called, or found again
-        sent = [tool for tool in self.tools if tool.name not in self._unsent]
-        offered = [tool for tool in (*sent, *self._found.values()) if tool.name not in self.repeats.withdrawn]
-        if offered != self._offered:
-            self._offered = offered
+        changing = [*self._found], set(self.repeats.withdrawn)
+        if changing != self._changing:
+            self._changing = changing
+            sent = [tool for tool in self.tools if tool.name not in self._unsent]
             self._schemas = [
-                self.names.schema(tool.briefed_schema if self.briefed else tool.schema) for tool in offered
+                self.names.schema(tool.briefed_schema if self.briefed else tool.schema)
+                for tool in (*sent, *self._found.values())
+                if tool.name not in self.repeats.withdrawn
             ]
         return self._schemas
 
@@ -256,10 +258,9 @@ class Toolbox:
         with _CallStage(step.choice, tool.name, tool.title(arguments)) as stage:
             if tool.show_in_stage:
                 stage.sink.append_content(request_arguments(arguments))
-            params = ToolCallParams(call, stage.sink, step.choice, caller.api_key, caller.conversation_id)
-            params.arguments, params.caller, params.sources = dict(arguments), caller, self.sources
-            params.seconds, params.reference, params.earlier = limit, stage.reference, step.messages
-            params.sign_ins = step.sign_ins
+            whose = caller.api_key, caller.conversation_id, dict(arguments), caller
+            run = self.sources, limit, stage.reference, step.messages, step.sign_ins
+            params = ToolCallParams(call, stage.sink, step.choice, *whose, *run)
             with tool_call(tool.name, call.id) as measured:
                 done = await _within(tool.execute(params), limit)
                 message = done or tool_message(call, _STOPPED.format(call.name, round(limit, 2)), failed=True)
@@ -299,10 +300,11 @@ def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
     Raises:
         SettingsError: two tools have one name.
     """
-    for name, times in Counter(tool.name for tool in tools).items():
-        if times > 1:
-            raise SettingsError(f"two tools are called {name!r}; rename or remove one of them")
-    return {tool.name: tool for tool in tools}
+    by_name = {tool.name: tool for tool in tools}
+    if len(by_name) < len(tools):
+        name = next(name for name, times in Counter(tool.name for tool in tools).items() if times > 1)
+        raise SettingsError(f"two tools are called {name!r}; rename or remove one of them")
+    return by_name
 
 
 class _CallStage:
