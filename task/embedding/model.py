@@ -37,6 +37,10 @@ class Encoder(Protocol):
     batch: int
     at_once: int
 
+    def lengths(self, texts: Sequence[str]) -> Sequence[int]:
+        """How much work each text is: a batch is computed as if all were as long as the longest."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One normalised row for each text."""
         ...
@@ -82,6 +86,10 @@ class MiniLM:
         self._tokenizer.enable_truncation(limits["max_seq_length"])
         self._tokenizer.enable_padding()
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """The words of each text as the model counts them."""
+        return [sum(item.attention_mask) for item in self._tokenizer.encode_batch(list(texts))]
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One normalised row for each text."""
         import numpy as np
@@ -97,9 +105,9 @@ class MiniLM:
 def _inference(graph: Path, precision: Precision, at_once: int) -> Inference:
     import numpy as np
 
-    # OpenVINO's package would report each import to its makers, and write into the user's home; None makes its import
-    # fail, which OpenVINO takes for an installation without it.
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
+    # OpenVINO's converter of other models would report each import to its makers, and write into the user's home; None
+    # makes its import fail, which OpenVINO takes for an installation without it. It is two thirds of the import, too.
+    sys.modules["openvino.tools.ovc"] = None  # type: ignore[assignment]
     try:
         import openvino
     except ImportError:  # a system for which there is none
@@ -143,6 +151,10 @@ class SentenceModel:
         self._model = SentenceTransformer(model)
         if precision != "auto":
             self._model = self._model.to(getattr(torch, precision))
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """The letters of each text."""
+        return list(map(len, texts))
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One normalised row for each text."""

@@ -3,9 +3,9 @@
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
 `chain 5` (five turns with one call of `noop`, then an answer), `parallel 8` (eight calls of `slow` in one turn, then an
 answer), `note x` (a call of `write_note`, then its result), `record x 50 20` (the same with `record`, after 50 chunks),
-`add 3` (code that adds to a variable, then what it has printed), `search 3` (document number 3 is searched), `consider
-3` (the same after as long as models take to decide) or a `plan`, whose times `planned` gives. The progress of a script
-is read from the tool messages after that user message, so no state is kept.
+`add 3` (code that adds to a variable, then what it has printed), `search 3` (document number 3 is searched) or a
+`plan`, whose times `planned` gives. The progress of a script is read from the tool messages after that user message, so
+no state is kept.
 Like DIAL Core it also returns a bucket, the limits of its models and the files of documents, which have CHARACTERS.
 `python -m tests.benchmarks.upstream PORT [CHARACTERS]`
 """
@@ -30,7 +30,6 @@ _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 _FILE = re.compile(rb"/v1/(metadata/)?files/b1/manual-(\d+)\.txt")
 _FILE_HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\nETag: "%d"\r\n\r\n'
 FIRST_CHARACTERS = 20_000  # document 0 is short
-CONSIDERING_SECONDS = 3.0
 NOUNS = (
     "oven", "door", "glass", "tray", "soapy", "water", "timer", "defrost", "meat", "poultry", "seal", "roller",
     "warranty", "month", "spring", "repair",
@@ -111,13 +110,12 @@ def scripted(script: str, results: int, last: str) -> Answer:
             return calling("write_note", text=text), 0.0, 0.0
         case ["record", text, count, milliseconds] if not results:
             return calling("record", int(count), text=text), int(milliseconds) / 1000, 0.0
-        case ["search" | "consider" as kind, number, *_] if not results:
+        case ["search", number, *_] if not results:
             url = f"files/b1/manual-{number}.txt"
-            role, *call = calling("rag_search_tool", request="How is the seal3 repaired?", file_url=url)
-            return ((role, role, *call), CONSIDERING_SECONDS, 0.0) if kind == "consider" else ((role, *call), 0.0, 0.0)
+            return calling("rag_search_tool", request="How is the seal3 repaired?", file_url=url), 0.0, 0.0
         case ["add" | "note" | "record", *_]:
             return (frame({"role": "assistant", "content": last}), frame({}, "stop")), 0.0, 0.0
-        case ["chain" | "parallel" | "search" | "consider", *_]:
+        case ["chain" | "parallel" | "search", *_]:
             return words(ANSWER_WORDS), 0.0, 0.0
         case _:  # not a script, such as the note that the limit of steps is reached: not the answer that is measured
             return words(1), 0.0, 0.0

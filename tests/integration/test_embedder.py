@@ -34,6 +34,9 @@ class Stepwise:
         self.priorities: set[int] = set()
         self.steps = threading.Semaphore(0)
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) or 1 for text in texts]
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.taken.append(list(texts))
         self.priorities.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
@@ -112,6 +115,16 @@ async def test_a_question_comes_before_documents_which_take_turns_the_longest_te
 
 
 @pytest.mark.fault("search in documents: a text on which the library fails")
+async def test_texts_with_as_many_words_are_computed_together() -> None:
+    async with busy() as (embedder, model, document, _), asyncio.timeout(20):
+        model.steps.release(100)
+        await document
+        before = len(model.taken)
+        texts = ["aaaaaaa", "a a a a", "bbbbbbb", "b b b b", "ccc ccc", "ddd ddd"]
+        assert (await embedder.embed(texts)).tolist() == [[7.0]] * 6
+        assert [sorted(batch) for batch in model.taken[before:]] == [texts[1:4:2], texts[4:], texts[0:3:2]]
+
+
 async def test_a_cancelled_call_drops_its_remaining_batches_and_one_that_fails_its_own() -> None:
     async with busy() as (embedder, model, document, _):
         document.cancel()
