@@ -5,8 +5,8 @@ import gzip
 import mimetypes
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +51,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 LISTENING = "camera=(), geolocation=(), microphone=(self)"
+_OF_A_VERSION = re.compile("^[0-9a-f]{16}/")
 _IMPORT = re.compile(r'^(?:import|export)\b[^;]*?"\./([\w.-]+\.js)";', re.MULTILINE)
 # What every browser needs, also where the system's own table does not know it.
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
@@ -58,10 +59,14 @@ _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/w
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file of the page, read when it is asked for."""
+    """One file of the page, read when it is asked for; an address with its `version` never has other content.
+
+    The page with a version leads to the files of that version.
+    """
 
     name: str
     path: Path
+    version: str = ""
 
     @cached_property
     def content(self) -> bytes:
@@ -74,7 +79,8 @@ class PageFile:
             imported = _IMPORT.findall((STATIC / name).read_text("utf-8"))
             modules += [other for other in dict.fromkeys(imported) if other not in modules]
         links = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules)
-        return content.replace(b"</head>", links.encode() + b"</head>")
+        content = content.replace(b"</head>", links.encode() + b"</head>")
+        return content.replace(b'="static/', f'="static/{self.version}/'.encode()) if self.version else content
 
     @property
     def media_type(self) -> str:
@@ -91,7 +97,8 @@ class PageFile:
 
     def response(self, request: Request) -> Response:
         """The file, or 304 where the browser has it."""
-        headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": self.tag, "Vary": "Accept-Encoding"}
+        keeping = "max-age=31536000, immutable" if self.version and self.name != PAGE else "no-cache"
+        headers = {**HEADERS, "Cache-Control": keeping, "ETag": self.tag, "Vary": "Accept-Encoding"}
         if self.tag in request.headers.get("if-none-match", "").replace("W/", "").split(", "):
             return Response(status_code=304, headers=headers)
         if "gzip" not in request.headers.get("accept-encoding", ""):
@@ -99,14 +106,28 @@ class PageFile:
         return Response(self.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
 
 
+@cache
+def _version() -> str:
+    digest = sha256()
+    for path in sorted(STATIC.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(STATIC).as_posix()} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
 def page_files() -> Mapping[str, PageFile]:
-    """The files that may be asked for, by their path below the folder; the page has no others."""
+    """The files that may be asked for, by their path below the folder; the page has no others.
+
+    The page's own have a second path, below their version: browsers keep those without asking whether they are new.
+    """
     paths = (path for path in sorted(STATIC.rglob("*")) if path.is_file())
     own = {name: PageFile(name, path) for path in paths if (name := path.relative_to(STATIC).as_posix())}
+    version = _version()
+    kept = {f"{version}/{name}": replace(file, version=version) for name, file in own.items()}
     plotly = find_spec("plotly")  # not imported, which would take long
     charts = Path(plotly.origin if plotly and plotly.origin else "").parent / "package_data" / CHARTS
     samples = {name: PageFile(name, sample.path) for sample in SAMPLES if (name := f"samples/{sample.name}")}
-    return {**own, **samples, CHARTS: PageFile(CHARTS, charts)}
+    return {**own, **kept, **samples, CHARTS: PageFile(CHARTS, charts)}
 
 
 def add_page(app: FastAPI, paths: Sequence[str], *, listens: bool) -> None:
@@ -115,12 +136,14 @@ def add_page(app: FastAPI, paths: Sequence[str], *, listens: bool) -> None:
 
     async def file(request: Request) -> Response:
         if not files:
-            files.update(page_files())
-        name = request.path_params.get("name", PAGE)
+            files.update(await asyncio.to_thread(page_files))
+        name = request.path_params.get("name", f"{_version()}/{PAGE}")
+        if name not in files:
+            name = _OF_A_VERSION.sub("", name)  # a page that was loaded before an update
         if name not in files:
             raise HTTPException(404, "There is no such file.")
         response = await asyncio.to_thread(files[name].response, request)
-        if listens and name == PAGE:
+        if listens and files[name].name == PAGE:
             response.headers["Permissions-Policy"] = LISTENING
         return response
 

@@ -41,6 +41,19 @@ async def test_files_are_compressed_kept_by_the_browser_and_asked_for_again_only
         assert (charts.status, charts.headers["Content-Encoding"]) == (200, "gzip")
 
 
+async def test_what_the_page_names_is_never_asked_for_again_and_leads_to_files_of_its_version(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        page = await api.get("/")
+        assert page.headers["Cache-Control"] == "no-cache"
+        [version] = set(re.findall(r'(?:src|href)="static/([0-9a-f]{16})/[^"]+"', page.text))
+        script = await api.get(f"/static/{version}/main.js")
+        assert script.headers["Cache-Control"] == "max-age=31536000, immutable"
+        assert script.text == (await api.get("/static/main.js")).text
+        older = await api.get(f"/static/{'0' * 16}/main.js")  # of a page that is still open after an update
+        assert (older.status, older.headers["Cache-Control"], older.text) == (200, "no-cache", script.text)
+        assert (await api.get(f"/static/{'0' * 16}/nothing.js")).status == 404
+
+
 def test_what_is_loaded_before_the_first_answer_is_small_and_known_at_once() -> None:
     files = page_files()
     links = re.findall(r'(?:src|href)="static/([^"]+)"', files["index.html"].content.decode())

@@ -25,7 +25,7 @@ export class Sidebar {
     this.field.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.load(), TYPING); });
     this.bar = h("div", { class: "selection", hidden: true });
     this.element = h("aside", { class: "sidebar", id: "sidebar", "aria-label": t("Conversations") },
-      h("header", {}, h("a", { class: "brand", href: "#/" }, h("img", { src: "static/icon.svg", alt: "", width: 24, height: 24 }), "Agent"),
+      h("header", {}, h("a", { class: "brand", href: "#/" }, h("img", { src: new URL("icon.svg", import.meta.url), alt: "", width: 24, height: 24 }), "Agent"),
         iconButton("cross", t("Close the list"), () => this.toggle(false), { class: "icon-button only-narrow" })),
       h("a", { class: "new", href: "#/", onclick: () => this.toggle(false) }, icon("plus"), t("New conversation")),
       h("div", { class: "finding", role: "search" }, icon("search"), this.field, menuButton(t("All conversations"), () => forAll(this))),
