@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -69,7 +70,7 @@ class Terminal:
     def __init__(self, colors: Colors, prompt: str, ui: UserInterfaceManager) -> None:
         self._prompt, self._ui = prompt, ui
         self._entered: Queue[str | _EndOfInput] = Queue()
-        self._inbox: deque[_Item] = deque()
+        self._inbox, self._above = deque[_Item](), list[str]()  # `_above` is finished, but not on the screen yet
         self._leaving = False  # Ctrl-C was pressed at the empty prompt
         self._answer: RunView | None = None
         self._question: _Question | None = None
@@ -97,6 +98,7 @@ class Terminal:
         self._thread = Thread(target=self._run, name="terminal", daemon=True)
         self._thread.start()
         self._running.wait()
+        gc.freeze()  # a pass over everything that is loaded would hold up a key for 40 ms
 
     @property
     def alive(self) -> bool:
@@ -197,12 +199,13 @@ class Terminal:
             self._entered.put(EOFError)
 
     def _schedule(self) -> None:
-        self._loop.call_later(max(self._drawn_at + FRAME_SECONDS - time.monotonic(), 0), self._frame)
+        # One turn of the loop later: a key that is read in this one is shown before.
+        seconds = max(self._drawn_at + FRAME_SECONDS - time.monotonic(), 0)
+        self._loop.call_later(seconds, self._loop.call_soon, self._frame)
 
     def _frame(self) -> None:
-        """Show what has come in; the rest follows after keys were read, if it is much."""
-        self._scheduled = False
-        above, drawn = list[str](), list[Signal]()
+        """Show what has come in; the rest follows after keys were read and shown, if it is much."""
+        self._scheduled, drawn = False, list[Signal]()
         until = time.monotonic() + WORK_SECONDS
         try:
             while self._inbox and time.monotonic() < until:
@@ -213,20 +216,23 @@ class Terminal:
                     drawn.append(item)
                     self._answer = None
                 elif not isinstance(item, Event):
-                    above.append(self._screen.ansi(item))
+                    self._above.append(self._screen.ansi(item))
                 elif self._answer is not None:
                     self._answer.show(item)
-                    above += map(self._screen.ansi, self._answer.finished())
-            self._screen.draw("".join(above), self._live())
+                    self._above += map(self._screen.ansi, self._answer.finished())
+            left = bool(self._inbox)  # what comes from now on waits for the next picture
+            if drawn or not left or until > self._drawn_at + 4 * FRAME_SECONDS:
+                above, self._above = "".join(self._above), []
+                self._screen.draw(above, self._live())
+                self._drawn_at = time.monotonic()
         finally:  # the program waits for them
             for signal_ in drawn:
                 signal_.set()
-            self._drawn_at = time.monotonic() if not self._inbox else 0.0
-            if self._inbox:
-                self._scheduled = True
-                self._schedule()
-            elif self._answer is not None:
-                self._loop.call_later(IDLE_SECONDS, self._frame_if_idle)
+        if left and not self._scheduled:
+            self._scheduled = True
+            self._schedule()
+        elif not left and self._answer is not None:
+            self._loop.call_later(IDLE_SECONDS, self._frame_if_idle)
 
     def _frame_if_idle(self) -> None:
         if not self._scheduled and self._answer is not None and time.monotonic() >= self._drawn_at + IDLE_SECONDS:
@@ -305,7 +311,7 @@ class Screen:
             terminal_size_polling_interval=RESIZE_SECONDS,
             input=create_input(),
             output=self._output,
-            max_render_postpone_time=0.01,
+            max_render_postpone_time=None,  # or a key would wait for the answer
         )
 
     def ansi(self, part: RenderableType) -> str:
