@@ -92,7 +92,7 @@ def questions_of(path: Path, group: str = "question") -> list[Question]:
     data = tomllib.loads(path.read_text("utf-8"))
     files: dict[str, Any] = data.get("files", {})
     questions: list[Question] = []
-    for fields in data[group]:
+    for fields in data.get(group, ()):
         name = fields.pop("file", None)
         contains, without = (tuple(fields.pop(key, ())) for key in ("contains", "without"))
         file = (name, files[name]["content"].lstrip("\n")) if name else None
