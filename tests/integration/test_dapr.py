@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -551,3 +552,31 @@ def test_without_its_client_one_sentence_says_how_to_install_it(monkeypatch: pyt
         BACKENDS["dapr"].check(Settings.model_validate({"backend": "dapr"}))
     assert str(caught.value) == "Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'."
     BACKENDS["dial"].check(Settings())
+
+
+# A child with `preexec_fn` is forked, as those of `task.processes` are, while gRPC's threads are at work.
+FORKING = """
+import asyncio, subprocess
+import task.llm.dapr, grpc.aio
+
+async def main():
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        subprocess.run(["true"], preexec_fn=lambda: None, check=True)
+    await server.stop(None)
+
+asyncio.run(main())
+"""
+
+
+async def test_grpc_writes_nothing_into_the_log_when_a_process_is_started() -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FORKING, env=environ, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        _, errors = await process.communicate()
+    assert (process.returncode, errors.decode()) == (0, "")
