@@ -137,6 +137,62 @@ def test_the_highest_or_lowest_value_comes_with_the_row_that_has_it(asked_for: s
     assert arguments["code"].endswith(f"\nrows = df\nrows.{run}(1, 'Sales')")
 
 
+STAFF = """\
+| Name | Office | Salary | Bonus | Hired |
+| --- | --- | --- | --- | --- |
+| Vera | Turin | 4100 | 200 | 2019-03-01 |
+| Iwan | Basel | 5300 | 150 | 2021-07-15 |
+| Nils | Turin | 3900 | 700 | 2016-10-01 |
+"""
+DEAREST = "rows.nlargest(1, 'Salary')"
+BY_NAME = "rows.groupby('Name')['Salary'].sum().nlargest(1)"
+BY_OFFICE = "rows.groupby('Office')['Salary'].sum().nlargest(1)"
+BY_YEAR = "rows.groupby('Hired year')['Salary'].sum().nlargest(1)"
+
+
+def of_staff(question: str, text: str = STAFF) -> TableStep:
+    return replace(step_of(read(text)), question=question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *("Who earns the most?", "Which of them is the dearest?", "What is the highest salary, and whose is it?"),
+        *("What was the highest salary, and on which day was it agreed?", "Who was hired last?"),
+    ],
+)
+def test_a_superlative_with_who_or_which_asks_for_the_row_of_the_highest_value(question: str) -> None:
+    step = of_staff(question)
+    assert is_allowed(step, result=DEAREST)
+    assert is_allowed(step, result="rows.tail(1)")
+    refused = [BY_OFFICE, BY_NAME, "len(rows)", "rows['Salary'].sum()", "rows['Salary'].max() - rows['Salary'].min()"]
+    refused += ["rows['Name'].nunique()", "rows.groupby('Name')['Salary'].sum()", "rows['Salary'].max() - 2"]
+    assert [result for result in refused if is_allowed(step, result=result)] == []
+
+
+@pytest.mark.parametrize(
+    ("question", "result"),
+    [
+        ("Which office earns the most?", BY_OFFICE),
+        ("Who earns the most in total?", BY_OFFICE),
+        ("In which year of hiring do they earn the most?", BY_YEAR),
+        ("Where do most of them work?", "rows.groupby('Office').size().nlargest(1)"),
+        ("How much more does the best paid earn than the one who earns least?", "rows['Salary'].max() - 2"),
+        ("Which share of the salaries does the highest have?", "100 * rows['Salary'].max() / df['Salary'].sum()"),
+        ("Who works in Turin?", "len(rows)"),
+    ],
+)
+def test_groups_that_the_question_names_and_figures_are_still_possible(question: str, result: str) -> None:
+    rows = "df[(df['Office'] == 'Turin')]" if "Turin" in question else "df"
+    assert is_allowed(of_staff(question), rows, result)
+
+
+def test_rows_with_repeated_or_coded_names_are_still_grouped() -> None:
+    repeated, coded = (STAFF.replace("Nils", name) for name in ("Vera", "N7"))
+    for text in (repeated, coded):
+        assert is_allowed(of_staff("Who earns the most?", text), result=BY_OFFICE)
+
+
 def test_a_reply_or_a_free_program_over_selected_rows_is_possible_and_nothing_else() -> None:
     fits = Draft202012Validator(step_of(read(TABLE)).schema()).is_valid
     assert fits({"rows": "df[(df['Category'] == 'A')]", "chart": "rows.plot()"})

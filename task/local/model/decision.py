@@ -159,7 +159,7 @@ class TableStep:
         """The JSON schema of this step: a selection, a program, or a reply."""
         # A program that is written freely over all rows would forget the filter as well.
         rows = {"rows": {"type": "string", "pattern": self.table.rows_pattern(self.question)}}
-        result = {"type": "string", "pattern": self.table.result_pattern()}
+        result = {"type": "string", "pattern": self.table.result_pattern(self.question)}
         steps = ({**rows, "result": result}, {**rows, CHART: {"type": "string"}}, {"reply": {"const": True}})
         return {"anyOf": [closed_object(step, list(step)) for step in steps]}
 

@@ -23,6 +23,7 @@ _MONTHS = {f"{number:02}": name for number, name in enumerate(calendar.month_nam
 _PARTS = {"month": "%Y-%m", "year": "%Y"}  # of a date, by which rows are selected and grouped
 _SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
 _SUMS = re.compile(r"(?<!/ )rows\['([^']*)'\]\.sum\(\) \* rows\['([^']*)'\]\.sum\(\)")
+_NAMES = re.compile(r"\D+")  # not codes, nor dates
 _TABLE = re.compile(r"^\|.+\|\n\|[ |:-]+\|\n(?:\|.*\|(?:\n|$))+", re.MULTILINE)
 _SHEET = re.compile(r"^## Sheet: (.+?)(?: \(hidden\))?$", re.MULTILINE)
 # pandas reads repaired rows in another way; other quotes, escapes and tables in many places are rare
@@ -35,6 +36,11 @@ _REPORT = re.compile(
 )
 _MARKS = {name: mark for mark, name in NAMES.items()}  # others are named by themselves
 _MISSING = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "-"})
+# A question with words of the first two sets wants a row, or a group that it names; of the last, perhaps another one.
+_WHO = {"who", "whose", "which", "when", "where"}
+_SUPERLATIVES = {"most", "least", "last", "first", "worst", "best"}
+_FIGURES = {"many", "much", "average", "mean", "median", "percent", "percentage", "share", "difference"}
+_TOTALS = {"total", "all", "altogether", "together", "sum", "overall", "combined"}
 _AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
 _KINDS = (
     # 007 is a code.
@@ -126,8 +132,8 @@ class Table:
         condition = rf"\(({'|'.join(conditions)})\)"
         return rf"^df(\[{condition}( [&|] {condition})?\]){'' if is_needed else '?'}$"
 
-    def result_pattern(self) -> str:
-        """What may be wanted of the rows, as a regular expression.
+    def result_pattern(self, question: str) -> str:
+        """What the question may want of the rows, as a regular expression.
 
         Wherever a column of numbers may stand, two of them may, computed row by row: 'a * b'; and rows can be grouped
         by the month or year of a date: 'a month'. `program` makes columns of these.
@@ -136,20 +142,40 @@ class Table:
         columns = "|".join(filter(None, [numbers, dates, texts]))
         amount = rf"({numbers})( [-+*/] ({numbers}))?"
         ranked = "|".join([amount] * bool(numbers) + [dates] * bool(dates))
-        groups = "|".join(filter(None, [texts, dates, rf"({dates}) (month|year)" if dates else ""]))
-        of_groups, most = rf"rows\.groupby\('({groups})'\)", r"(\.n(largest|smallest)\([0-9]+\))?"
+        is_row, most = self._wants_row(question), r"(\.n(largest|smallest)\([0-9]+\))"
+        most += "" if is_row else "?"
+        groups, summed = self._groups(""), self._groups(question if is_row else "")
         term = rf"(rows\['{amount}'\]{_AGGREGATE}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
         of_all = rf"(df\['{amount}'\]{_AGGREGATE}|len\(df\))"
         results = {
-            r"rows(\.(head|tail)\([0-9]+\)|\.row\([1-9][0-9]*\))?|len\(rows\)": True,
-            rf"rows\['({columns})'\]\.(unique|nunique|value_counts)\(\)": columns,
+            r"rows(\.(head|tail)\([0-9]+\)|\.row\([1-9][0-9]*\))?": True,
             rf"rows\.n(largest|smallest)\([0-9]+, '({ranked})'\)|rows\['({ranked})'\]\.(max|min)\(\)": ranked,
-            rf"rows\['{amount}'\]\.(sum|mean|median|std)\(\)": numbers,
-            rf"{term}( [-+*/] {term})+( [-/] {of_all})?|{term} [-/] {of_all}": numbers,
-            rf"{of_groups}\.size\(\){most}": groups,
-            rf"{of_groups}\['{amount}'\]{_AGGREGATE}{most}": groups and numbers,
+            rf"rows\.groupby\('({groups})'\)\.size\(\){most}": groups,
+            rf"rows\.groupby\('({summed})'\)\['{amount}'\]{_AGGREGATE}{most}": summed and numbers,
+            r"len\(rows\)": not is_row,
+            rf"rows\['({columns})'\]\.(unique|nunique|value_counts)\(\)": not is_row and columns,
+            rf"rows\['{amount}'\]\.(sum|mean|median|std)\(\)": not is_row and numbers,
+            rf"{term}( [-+*/] {term})+( [-/] {of_all})?|{term} [-/] {of_all}": not is_row and numbers,
         }
         return rf"^({'|'.join(pattern for pattern, is_possible in results.items() if is_possible)})$"
+
+    def _wants_row(self, question: str) -> bool:
+        # It asks for who or which with a superlative, not for a figure.
+        words, own = set(_words(question)), (word for column in self.columns for word in (column.name, *column.values))
+        ranks = {word for word in words if word in _SUPERLATIVES or re.fullmatch(r"\w{2,}est", word)}
+        return bool(words & _WHO and ranks - set(_words(" ".join(own))) and not words & _FIGURES)
+
+    def _groups(self, question: str) -> str:
+        # By what rows may be grouped for a question that wants one: by what it names, where other texts name each row.
+        words, columns = _words(question), [column for column in self.columns if column.kind != "number"]
+        size = self.size.replace(",", "") if self.is_whole else "0"
+        labels = [one for one in columns if len(one.values) == int(size) and _NAMES.fullmatch("".join(one.values))]
+        if labels and words and not _TOTALS.intersection(words):
+            dated = {"day", "date", *_PARTS}.intersection(words)
+            columns = [one for one in columns if (one.kind == "date" and dated) or _is_named(one.name, words)]
+            columns = [one for one in columns if one not in labels]
+        texts, dates = (_either(one.name for one in columns if one.kind == kind) for kind in ("text", "date"))
+        return "|".join(filter(None, [texts, dates, rf"({dates}) (month|year)" if dates else ""]))
 
     def program(self, rows: str, result: str) -> str:
         """The program that loads the table, selects the rows and computes the result of them."""
