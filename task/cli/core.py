@@ -108,7 +108,7 @@ def _model_of_backend(settings: Settings, chosen: ChosenModel) -> ConnectedModel
         chosen.name,
         f"{chosen.name} ({chosen.rule.title()})",
         connect,
-        context=model.readable_tokens if model and model.context else None,
+        context=model.context if model and model.context else None,
         tools=model is None or model.can("tools"),
         vision=bool(model and model.capabilities and "vision" in model.capabilities),
     )

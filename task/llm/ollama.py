@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -31,7 +31,7 @@ from task.llm.base import (
 )
 from task.llm.chat_chunks import drain
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
-from task.llm.ollama_request import OllamaModel, chat_body, offered_tools, without_effect
+from task.llm.ollama_request import SMALL_CONTEXT, OllamaModel, chat_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes, listed
 from task.llm.window import ANSWER_TOKENS
@@ -115,13 +115,16 @@ class OllamaServer:
                 limit, count = info.get(f"{info.get('general.architecture')}.context_length"), info.get(_PARAMETERS)
                 limit = limit if isinstance(limit, int) and limit > 0 else self._context
                 remote = bool(self._key or shown.get("remote_host"))
-                found = self._kept[name] = OllamaModel(
+                found = OllamaModel(
                     name,
                     limit if remote else min(limit, self._context),  # the bound is about a machine's memory
                     frozenset(map(str, shown["capabilities"])) if shown.get("capabilities") else None,
                     count if isinstance(count, int) else None,
                     remote,
                 )
+                if found.is_small:
+                    found = replace(found, context=min(found.context, SMALL_CONTEXT))
+                self._kept[name] = found
             except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
                 text = "What answers in the place of Ollama does not describe its models."
                 raise ProviderError(text, code=MALFORMED) from error

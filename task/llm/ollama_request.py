@@ -16,7 +16,7 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max
 _MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
 _THINK: Mapping[str, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
 SMALL_PARAMETERS = 4_000_000_000  # fewer make a small model: it does not follow long prompts and full tool schemas
-SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without a GPU minutes
+SMALL_CONTEXT = 8192  # what it reads at most: more would take memory, and a machine without a GPU minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,6 @@ class OllamaModel:
     def is_small(self) -> bool:
         """Whether it gets the small models' profile; Ollama's cloud does not constrain answers, as that requires."""
         return not self.remote and self.parameters is not None and self.parameters < SMALL_PARAMETERS
-
-    @property
-    def readable_tokens(self) -> int:
-        """How many tokens it reads and writes at a time."""
-        return min(self.context, SMALL_CONTEXT) if self.is_small else self.context
 
 
 def chat_body(

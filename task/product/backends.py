@@ -97,7 +97,7 @@ class SizedOllamaModel:
         if model.is_small and all(part.get("type") != "image_url" for part in parts):  # the profile is for text
             # Ollama moves all system messages to the beginning, where they would change what it has in its cache.
             bias, role = CODER.reply_bias, Role.USER
-            chat = SmallModel(chat, self.name, model.readable_tokens, reply_bias=bias, tail_role=role)
+            chat = SmallModel(chat, self.name, model.context, reply_bias=bias, tail_role=role)
             if tools and not model.can("tools"):
                 yield ModelWarning(f"the tools had no effect: {self.name} cannot call tools")
                 tools = ()

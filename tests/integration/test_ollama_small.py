@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from task.conversation.messages import Message, system, tool_message, user
+from task.conversation.messages import Message, assistant, system, tool_message, user
 from task.llm.base import Accumulator, ModelOptions, ToolSchema, Usage, Waiting
 from task.llm.ollama import OllamaServer
 from task.llm.scripted import Reply, says
 from task.llm.transport import Retries, new_session
+from task.local.model.decision import REPLIED
 from task.local.model.prompt import ANSWER, DECIDE
 from task.product.backends import SizedOllamaModel
 from task.prompts import SYSTEM_PROMPT
@@ -73,9 +74,13 @@ async def answered(
 
 
 def conversation(body: dict[str, Any]) -> list[tuple[str, str]]:
-    """A request's messages without what asks for the next step at their end."""
+    """A request's messages without what asks for the next step at their end, and what was decided."""
     ends = re.compile(f"(\n\n)?({re.escape(DECIDE)}|{re.escape(ANSWER)}).*", re.DOTALL)
-    return [(message["role"], ends.sub("", message["content"])) for message in body["messages"]]
+    messages = body["messages"]
+    if messages[-1]["content"] == ANSWER:
+        *messages, decided, _ = messages
+        assert decided == {"role": "assistant", "content": REPLIED}
+    return [(message["role"], ends.sub("", message["content"])) for message in messages]
 
 
 async def test_a_small_model_decides_by_a_schema_and_its_json_becomes_a_call(
@@ -97,14 +102,17 @@ async def test_the_second_turn_begins_with_all_of_the_first_one_so_that_the_serv
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
     await peer.script(
-        calls("calculator", expression="25*47"), REPLY, says("1175."), REPLY, says("2350."),
+        calls("calculator", expression="25*47"), REPLY, REPLY, says("2350."),
         models={f"{MODEL}:latest": SMALL},
     )  # fmt: skip
     first = await answered(server)
     asked = [*QUESTION, first.message(), tool_message(first.message().tool_calls[0], "1175")]
     second = await answered(server, asked)
+    assert second.text == "The result is **1175** (`25*47`)."
     await answered(server, [*asked, second.message(), user("And twice that?")])
-    bodies = (await peer.seen(requests=5)).bodies
+    bodies = (await peer.seen(requests=4)).bodies
+    decision, prose = (body["messages"] for body in bodies[-2:])
+    assert prose[: len(decision)] == decision
     conversations = [conversation(body) for body in bodies]
     for before, after in pairwise(conversations):
         assert after[: len(before)] == before
@@ -123,6 +131,77 @@ async def test_a_call_that_is_hardly_likelier_than_a_reply_is_a_reply(
     assert (len(received.message().tool_calls), received.text) == (calls, "" if calls else "Seven.")
     assert received.usage
     assert received.usage.prompt_tokens > 0
+
+
+@pytest.mark.parametrize(("models", "context"), [({f"{MODEL}:latest": SMALL}, 8192), ({}, 16_384)])
+async def test_a_small_model_is_loaded_with_no_more_context_than_it_reads(
+    peer: OllamaPeer, server: OllamaServer, models: dict[str, Any], context: int
+) -> None:
+    await peer.script(REPLY, says("1175."), models=models)
+    await answered(server)
+    seen = await peer.seen(requests=1)
+    assert {body["options"]["num_ctx"] for body in seen.bodies} == {context}
+    assert [size for _, size in seen.loads] == [context]
+    assert (await server.model(MODEL)).context == context
+
+
+def saying(text: str, *, pieces: int) -> Reply:
+    """The text as so many deltas."""
+    size = -(-len(text) // pieces)
+    return says(*(text[place : place + size] for place in range(0, len(text), size)))
+
+
+LEAKS = (
+    ('JSON: [{"tool":"reply"}] Eleven.', "Eleven."),
+    ('JSON:\n[ {"tool": "reply"} ]\n\nEleven.', "Eleven."),
+    ('[{"tool":"reply"}]\nEleven.', "Eleven."),
+    ('{"tool":"reply"}\nEleven.', "Eleven."),
+    ('Eleven. [{"tool":"reply"}]', "Eleven. "),
+    ('JSON: a list such as [{"tool":"x"}] or [1]', 'JSON: a list such as [{"tool":"x"}] or [1]'),
+    ("Json [", "Json ["),
+)
+
+
+@pytest.mark.fault("local model: the decision inside the answer")
+@pytest.mark.parametrize(("text", "shown"), LEAKS)
+@pytest.mark.parametrize("pieces", [1, 3, 40])
+async def test_a_decision_that_the_model_repeats_is_never_part_of_the_answer(
+    peer: OllamaPeer, server: OllamaServer, text: str, shown: str, pieces: int
+) -> None:
+    await peer.script(REPLY, saying(text, pieces=pieces), models={f"{MODEL}:latest": SMALL})
+    assert (await answered(server, [user("Five and six?")])).text.strip() == shown.strip()
+
+
+@pytest.mark.fault("local model: the decision inside the answer")
+@pytest.mark.parametrize(("text", "shown"), [('JSON: [{"tool":"reply"}] Eleven.', "Eleven."), ("Eleven.", "Eleven.")])
+async def test_a_decision_without_the_schemas_shape_is_not_shown_either(
+    peer: OllamaPeer, server: OllamaServer, text: str, shown: str
+) -> None:
+    await peer.script(says(text), models={f"{MODEL}:latest": SMALL})
+    assert (await answered(server, [user("Five and six?")])).text == shown
+
+
+TABLE = "| p | n |\n| --- | --- |\n| B | 7 |\n"
+ABOUT = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
+
+
+async def test_decision_and_answer_about_a_table_begin_the_same_and_so_does_the_next_question(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    choice = json.dumps({"rows": "df", "result": "rows.nlargest(1, 'n')"}, separators=(",", ":"))
+    await peer.script(says(choice), says("B."), says(choice), models={f"{MODEL}:latest": SMALL})
+    [reading] = (await answered(server, [ABOUT])).message().tool_calls
+    read = [ABOUT, assistant(calls=[reading]), tool_message(reading, TABLE)]
+    [running] = (await answered(server, read)).message().tool_calls
+    described = await answered(server, [*read, assistant(calls=[running]), tool_message(running, "**Output:**\nB 7")])
+    again = [*read, assistant(described.text), user("And who sold least?"), assistant(calls=[reading])]
+    await answered(server, [*again, tool_message(reading, TABLE)])
+    decision, answer, other = (body["messages"] for body in (await peer.seen(requests=3)).bodies)
+    assert described.text == "B."
+    assert answer[: len(decision)] == decision
+    assert answer[len(decision)] == {"role": "assistant", "content": choice}
+    assert "B 7" in answer[-1]["content"]
+    assert other[0] == decision[0]
 
 
 async def test_a_large_model_gets_the_whole_prompt_and_the_schemas(peer: OllamaPeer, server: OllamaServer) -> None:

@@ -100,7 +100,9 @@ async def test_a_reply_streams_from_a_second_free_request_with_the_same_beginnin
         answer = await answered(served_by(peer, session))
     decision, prose = peer.requests
     assert (answer.message().content, answer.finish_reason, answer.usage) == ("Two, I think.", "stop", Usage(22, 9))
-    assert prose.messages[:-1] == decision.messages[:-1]
+    *beginning, decided, _ = prose.messages
+    assert beginning == decision.messages
+    assert decided == {"role": "assistant", "content": '[{"tool":"reply"}]'}
     assert "response_format" not in prose.body
 
 
@@ -265,3 +267,125 @@ async def test_a_program_that_has_failed_is_not_repeated(session: aiohttp.Client
         [running] = (await answered(model, *READ)).message().tool_calls
         failed = [*READ, assistant(calls=[running]), tool_message(running, "ValueError: no axis")]
         assert (await answered(model, *failed)).message().content == "I could not compute that."
+
+
+def computed(question: str, *steps: tuple[str, str]) -> list[Message]:
+    """A question for which one step has computed each of these expressions, with its result."""
+    made = [
+        ToolCall(f"c{n}", FunctionCall("calculator", json.dumps({"expression": e}))) for n, (e, _) in enumerate(steps)
+    ]
+    results = [tool_message(call, value) for call, (_, value) in zip(made, steps, strict=True)]
+    return [user(question), assistant(calls=made), *results]
+
+
+CHANGE = ("20 - 3*4.35", "6.95")
+LOOKING = ToolCall("c9", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.txt"}'))
+DEPOSIT = [user("How much is the deposit?"), assistant(calls=[LOOKING]), tool_message(LOOKING, "50")]
+
+
+@pytest.mark.parametrize(
+    ("messages", "sentence"),
+    [
+        (computed("How much change do I get?", CHANGE), "The result is **6.95** (`20 - 3*4.35`)."),
+        (
+            computed("What are 7*8 and 9-4?", ("7*8", "56"), ("9-4", "5")),
+            "The results are **56** (`7*8`) and **5** (`9-4`).",
+        ),
+        (computed("How much do I get back?", ("3*4.35 - 20", "-6.95")), "The result is **6.95** (`3*4.35 - 20`)."),
+        (computed("Wie viel bekomme ich zurück?", CHANGE), "**6.95** (`20 - 3*4.35`)"),
+    ],
+)
+async def test_a_computed_amount_is_answered_with_its_value_and_not_retold(
+    session: aiohttp.ClientSession, messages: list[Message], sentence: str
+) -> None:
+    async with openai_upstream(REPLY) as peer:
+        answer = await answered(served_by(peer, session), *messages)
+    assert (answer.text, answer.finish_reason) == (sentence, "stop")
+    assert len(peer.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        computed("Write a note to Ben about what he gets back of a twenty.", CHANGE),
+        computed("What change do I get? Explain it.", CHANGE),
+        computed("Is that enough for me?", CHANGE),
+        computed("How much change do I get?", ("20 - ", "Calculation error: this is not an arithmetic expression")),
+        [*computed("How much change do I get?", CHANGE), assistant("6.95"), user("How much is that for two?")],
+        DEPOSIT,
+    ],
+)
+async def test_what_asks_for_more_than_an_amount_is_answered_by_the_model(
+    session: aiohttp.ClientSession, messages: list[Message]
+) -> None:
+    async with openai_upstream(REPLY, says("Dear Ben.")) as peer:
+        answer = await answered(served_by(peer, session), *messages)
+    assert answer.text == "Dear Ben."
+
+
+LOAN = "A saw costs 3 euros an hour. Late tools cost 15 cents a day, at most 9 euros. Ask for Ann, 2nd floor."
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "expression"),
+    [
+        ("It is 15 cents a day, at most 9 euros. What is the fine for 10 days?", "", "min(10*0.15, 9)"),
+        ("A pass costs 2.50 euros per day. How much are 4 days?", "", "4*2.50"),
+        ("What is the fine for 10 days?", LOAN, "min(10*0.15, 9)"),
+        ("How much is the saw for 6 hours?", LOAN, "6*3"),
+    ],
+)
+async def test_a_rule_with_a_number_in_the_question_is_computed_without_the_model(
+    session: aiohttp.ClientSession, question: str, text: str, expression: str
+) -> None:
+    asked = [user(question)]
+    asked += [assistant(calls=[LOOKING]), tool_message(LOOKING, text)] if text else []
+    async with openai_upstream() as peer:
+        [call] = (await answered(served_by(peer, session), *asked)).message().tool_calls
+        answer = await answered(served_by(peer, session), *asked, assistant(calls=[call]), tool_message(call, "1.5"))
+    assert json.loads(call.function.arguments) == {"expression": expression}
+    assert answer.text == f"The result is **1.5** (`{expression}`)."
+    assert peer.requests == []
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("A taxi takes 4 euros and 2 euros a mile. What are 7 miles?", ""),
+        ("It is 2 euros a day. How much is that for 3 weeks?", ""),
+        ("It is 2 euros a day, or 9 euros a week. What are 5 days?", ""),
+        ("What is the fine for 10 days?", f"{LOAN} A lost book costs 4 euros a day."),
+        ("What is the fine for 10 days?", "Late tools cost 15 cents a day after the first 3 days."),
+        ("Is it open for 10 days?", LOAN),
+        ("What is the fine?", LOAN),
+    ],
+)
+async def test_what_is_no_plain_rule_is_left_to_the_model(
+    session: aiohttp.ClientSession, question: str, text: str
+) -> None:
+    asked = [user(question)]
+    asked += [assistant(calls=[LOOKING]), tool_message(LOOKING, text)] if text else []
+    async with openai_upstream(REPLY, says("I think so.")) as peer:
+        answer = await answered(served_by(peer, session), *asked)
+    assert answer.text == "I think so."
+
+
+@pytest.mark.parametrize(
+    ("question", "is_needed"),
+    [
+        ("What do 14 people pay?", True),
+        ("What does a room cost on 24 December?", False),
+        ("What happens after 3 days?", False),
+        ("What does a ticket cost?", False),
+    ],
+)
+async def test_a_price_for_a_number_of_things_is_computed_after_its_text_was_read(
+    session: aiohttp.ClientSession, question: str, is_needed: bool
+) -> None:
+    asked = [user(question), assistant(calls=[LOOKING]), tool_message(LOOKING, "Groups of ten pay 8 euros each.")]
+    async with openai_upstream(calls(SUM), REPLY) as peer:
+        [call] = (await answered(served_by(peer, session), *asked)).message().tool_calls
+        await answered(served_by(peer, session), *asked, assistant(calls=[call]), tool_message(call, "2"))
+    first, second = (json.dumps(request.body["response_format"]) for request in peer.requests)
+    assert ('"reply"' not in first) is is_needed
+    assert '"reply"' in second

@@ -1,10 +1,14 @@
 """Decisions as constrained JSON: the schema of the next step, the parsing of the model's JSON, and attached files."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, cast
 from urllib.parse import unquote
+
+import orjson
 
 from task.conversation.inputs import file_names
 from task.conversation.messages import Message, Role, ToolCall, user
@@ -14,7 +18,9 @@ from task.local.model.prompt import ASK, CARDS, CORRECT, DESCRIBE, READER, RUNNE
 from task.local.model.tables import PAGES, Table, is_table, parsed, table_of
 
 REPLY = "reply"
+REPLIED = '[{"tool":"reply"}]'
 CHART = "chart"
+CALCULATOR = "calculator"
 CALLS = 4  # in one step
 MOST_FILES = 4  # that are read at once
 TEXT = 300  # characters of an argument of the product's own tools
@@ -32,6 +38,21 @@ _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
 _PRINTED_NOTHING = "**Output:**\n```\n(nothing was printed)\n```"  # before a table that is the result
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
+_VALUE = re.compile(r"-?\d[\d.]*(?:e[-+]?\d+)?")
+# What asks for an amount, in English or in another language, and what asks for more than that
+_AMOUNT = re.compile(
+    r"\b(?:(how (?:much|many|far|long)|what|calculate|compute|add|divide)|wie ?viele?|combien|cu[aá]nt\w+|quant\w)\b",
+    re.I,
+)
+_REST = re.compile(r"\b(?:change|back|left|remains?|remaining)\b", re.I)
+_NUMBER = re.compile(r"(?<![\d.])\d++(?:\.\d++)?")
+_RATE = re.compile(rf"({_NUMBER.pattern}) (cents?|euros?|dollars?|pounds?|francs?) (?:an?|per) ([a-z]+)", re.I)
+_CAP = re.compile(
+    rf"(?:at most|(?:never|not|no) more than) ({_NUMBER.pattern}) (?:euros?|dollars?|pounds?|francs?)", re.I
+)
+_PRICED = re.compile(rf"^(?=.*\b(?:pay|costs?|price|fee|fine)\b).*\b{_NUMBER.pattern} [a-z]{{3,}}", re.S)
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n{2,}")
+_MORE = re.compile(r"\b(?:explain|why|show|write|draw|translate|list|steps?|round(?:ed)?|decimals?)\b", re.I)
 _Json = dict[str, Any]
 Call = tuple[str, _Json]  # the tool's name, and its arguments
 
@@ -75,7 +96,7 @@ def decision_schema(
         if card := CARDS.get(name):
             shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
             # Small models repeat themselves endlessly.
-            limit = {"pattern": ARITHMETIC} if name == "calculator" else {"maxLength": TEXT}
+            limit = {"pattern": ARITHMETIC} if name == CALCULATOR else {"maxLength": TEXT}
             for key, value in shown.items():
                 if value.get("type") == "string" and key != "code":
                     shown[key] = value | limit
@@ -137,6 +158,46 @@ def calls_in(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message]
     return found
 
 
+def ruled(messages: Sequence[Message]) -> list[Call]:
+    """The calculation that the one rule such as "15 cents a day, at most 9 euros", in a short question or file that was
+    read for it, gives for so many days; none where another number or rule may have a part in it."""
+    last = last_question(messages)
+    question, found = without_note(messages[last].text()), set[str]()
+    if len(question) > SHORT or not _AMOUNT.search(question):
+        return []
+    read = (text for place, _, text in readings(messages) if place > last and len(text) <= SHORT)
+    rules = (" ".join(rule.split()) for text in read for rule in _SENTENCE.split(text) if _RATE.search(rule))
+    for text in ("", *rules):
+        rates, caps, numbers = (part.findall(f"{question} {text}") for part in (_RATE, _CAP, _NUMBER))
+        counts = re.findall(rf"({_NUMBER.pattern}) {rates[0][2]}s?\b", question) if len(rates) == 1 else []
+        if len(counts) == 1 and sorted(numbers) == sorted([rates[0][0], *caps, *counts]):
+            price = Decimal(rates[0][0]) / (100 if rates[0][1].startswith("c") else 1)
+            found.add(f"min({counts[0]}*{price}, {caps[0]})" if caps else f"{counts[0]}*{price}")
+    return [(CALCULATOR, {"expression": found.pop()})] if len(found) == 1 else []
+
+
+def is_priced(messages: Sequence[Message]) -> bool:
+    """Whether the question asks for the price of a number of things, and a text was read but nothing computed."""
+    last = last_question(messages)
+    question, read = without_note(messages[last].text()), any(place > last for place, _, _ in readings(messages))
+    return read and bool(_PRICED.search(question)) and all(name == READER for name, _ in calls_made(messages))
+
+
+def computed(messages: Sequence[Message]) -> str:
+    """The answer to a question for an amount, and no more, that the calculator has just given; empty for any other."""
+    question, known = without_note(messages[last_question(messages)].text()), calls_by_id(messages)
+    results = [*itertools.takewhile(lambda one: one.role is Role.TOOL, reversed(messages))][::-1]
+    made = [(known.get(one.tool_call_id or ""), one.text()) for one in results]
+    is_right = all(call and call.name == CALCULATOR and _VALUE.fullmatch(value) for call, value in made)
+    if not made or not is_right or _MORE.search(question) or not (asked := _AMOUNT.search(question)):
+        return ""
+    sign = "-" if _REST.search(question) else ""  # what is left or comes back may be computed the wrong way round
+    values = " and ".join(
+        f"**{value.removeprefix(sign)}** (`{call.arguments().get('expression')}`)" for call, value in made if call
+    )
+    return f"The result{'s are' if made[1:] else ' is'} {values}." if asked[1] else values.replace(" and ", ", ")
+
+
 def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
     return {call.id: call for message in messages for call in message.tool_calls}
 
@@ -146,7 +207,8 @@ class TableStep:
     """The step about a `table`: the conversation, which ends with its description and the question, and the last
     sentence, `ask`.
 
-    `computed`: a program over it has run without an error; the conversation then ends with its result.
+    `computed`: a program over it has run without an error; the conversation then ends with its result. Before that the
+    model was `asked`, and has `decided` on the program.
     """
 
     table: Table
@@ -154,6 +216,8 @@ class TableStep:
     question: str
     computed: bool
     ask: str
+    asked: tuple[Message, ...] = ()
+    decided: str = ""
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of this step: a selection, a program, or a reply."""
@@ -184,7 +248,11 @@ def table_step(messages: Sequence[Message]) -> TableStep | None:
     code = str(call.arguments().get("code", ""))
     if len(tables) != 1 or (call.name == RUNNER and not code.startswith(tables[0].loading)):
         return None
-    parts, ask = [str(tables[0]), question], ASK
+    # What an earlier question's tools returned would only take time to read.
+    past = (message for message in messages[:asked] if message.role is not Role.TOOL and not message.tool_calls)
+    said = [replace(one, content=without_note(one.text())) for one in past]
+    parts, ask, decided = [str(tables[0]), question], ASK, ""
+    first = (*said, user("\n\n".join(parts)))
     if call.name == RUNNER:
         # What the model has chosen, and what came of it, without the loading and the columns computed for the choice
         chosen = code[max(code.find("\nrows = "), len(tables[0].loading)) :].strip()
@@ -192,10 +260,9 @@ def table_step(messages: Sequence[Message]) -> TableStep | None:
         failed = _FAILED.search(result) is not None
         parts, ask = (parts, CORRECT) if failed else ([question], DESCRIBE)
         parts.append(f"{chosen}\n\nResult:\n{output}")
-    # What an earlier question's tools returned would only take time to read.
-    said = (message for message in messages[:asked] if message.role is not Role.TOOL and not message.tool_calls)
-    shown = (*(replace(one, content=without_note(one.text())) for one in said), user("\n\n".join(parts)))
-    return TableStep(tables[0], shown, question, ask is DESCRIBE, ask)
+        rows, _, wanted = chosen.removeprefix("rows = ").partition("\n")
+        decided = orjson.dumps({"rows": rows, "result": wanted}).decode()
+    return TableStep(tables[0], (*said, user("\n\n".join(parts))), question, ask is DESCRIBE, ask, first, decided)
 
 
 def readings(messages: Sequence[Message]) -> list[tuple[int, str, str]]:

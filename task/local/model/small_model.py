@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from task.conversation.inputs import without_time
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Message, Role, assistant
 from task.errors import ProviderError
 from task.llm.base import (
     ChatModel,
@@ -29,17 +29,22 @@ from task.llm.base import (
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
 from task.local.model.decision import (
+    CALCULATOR,
     CHART,
+    REPLIED,
     REPLY,
     addresses_in,
     attached_tables,
     calls_in,
     calls_made,
+    computed,
     decision_schema,
+    is_priced,
+    ruled,
     table_step,
     unread,
 )
-from task.local.model.prompt import ANSWER, READER, RUNNER, TABLES, deciding, fitted, offered, rendered
+from task.local.model.prompt import ANSWER, ASK, READER, RUNNER, TABLES, deciding, fitted, offered, rendered, tokens
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
@@ -47,6 +52,10 @@ CHART_BIAS = -2.0  # a difference of logits: small models like to write programs
 LIKELIEST = 20  # tokens whose probabilities an engine reports at each place
 LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
 _CHOOSES = re.compile(r'\s*\[\s*\{\s*"tool"\s*:\s*"')  # what stands before the name of the first tool
+_REPLY = r'\{ ?"tool" ?: ?"reply" ?\}'
+_REPLIED = re.compile(rf"(?:JSON:\s{{0,2}})?(?:\[ ?{_REPLY} ?\]|(?<!\[)(?<!\[ ){_REPLY})\s{{0,2}}")
+_LONGEST = 40  # characters of that
+_MARK = re.compile(r"[\[{J]")
 
 
 @dataclass(slots=True, eq=False)
@@ -101,15 +110,18 @@ class _Request:
         self._answer_tokens = min(options.max_tokens or model.answer_tokens, model.context // 2)
         self._decision_tokens = min(DECISION_TOKENS, model.context // 4)
         self._room = model.context - max(self._answer_tokens, self._decision_tokens)
-        self._decision, self._usage = "", Usage()
-        names = {str(tool["function"]["name"]) for tool in tools}
-        computes = {READER, RUNNER} <= names and options.tool_choice in (None, "auto")
+        self._decision, self._asked, self._usage = "", "", Usage()
+        names = {str(tool["function"]["name"]) for tool in tools} if options.tool_choice in (None, "auto") else set()
+        computes, self._calculates = {READER, RUNNER} <= names, CALCULATOR in names
         self._table = table_step(messages) if computes else None
         self._attached, self._earlier = attached_tables(messages) if computes else ([], [])
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         calls = _reading(self._attached)
-        if self._tools and not calls and not (self._table and self._table.computed):
+        rule = ruled(self._messages) if self._calculates and not self._table else []
+        if rule and not calls:
+            calls = [call for call in rule if call not in calls_made(self._messages)]
+        elif self._tools and not calls and not (self._table and self._table.computed):
             async with aclosing(self._decide()) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -122,6 +134,9 @@ class _Request:
                 calls = _reading(self._earlier) or calls
         # Prose where JSON was asked for is the answer.
         prose = "" if self._table or self._decision.lstrip()[:1] in ("[", "{") else self._decision.strip()
+        prose = _REPLIED.sub("", prose) or (
+            "" if calls or "response_format" in self._options.extra else computed(self._messages)
+        )
         if not calls and not prose:
             async with aclosing(self._prose()) as deltas:
                 async for delta in deltas:
@@ -136,6 +151,7 @@ class _Request:
 
     async def _decide(self) -> AsyncGenerator[Waiting | ModelWarning]:
         # The JSON of the next step; it ends early where a reply is nearly as likely as the chosen tool.
+        priced = False
         if self._table:
             messages, ask, head, bias = self._table.messages, self._table.ask, TABLES, [CHART, CHART_BIAS]
             schema = self._table.schema()
@@ -143,9 +159,14 @@ class _Request:
             messages, head, bias = self._messages, "", [REPLY, self._model.reply_bias]
             addresses = addresses_in(messages)
             ask = deciding(messages, addresses["file_url"], bool(self._earlier))
-            schema = decision_schema(self._tools, unread(addresses, messages), self._options.tool_choice)
+            priced = self._calculates and is_priced(messages)
+            tools, choice = self._tools, self._options.tool_choice
+            if priced:  # a small model would quote the price
+                tools, choice = [tool for tool in tools if tool["function"]["name"] == CALCULATOR], "required"
+            schema = decision_schema(tools, unread(addresses, messages), choice)
         if schema is None:
             return
+        self._asked = "" if self._table else ask
         form = {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}}
         extra = {"response_format": form, "logit_bias": [bias], "top_logprobs": LIKELIEST}
         options = ModelOptions(temperature=0, max_tokens=self._decision_tokens, reasoning_effort="none", extra=extra)
@@ -156,6 +177,7 @@ class _Request:
                         isinstance(delta, WeighedText)
                         and _CHOOSES.fullmatch(self._decision)
                         and delta.text != REPLY
+                        and not priced
                         and delta.nearly(REPLY, self._model.reply_bias)
                     ):
                         return
@@ -178,23 +200,41 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        messages, ask = self._messages, ANSWER if self._tools else None
+        messages, ask, head, after, role = (
+            self._messages,
+            ANSWER if self._tools else None,
+            "",
+            (),
+            self._model.tail_role,
+        )
+        # The answer continues what was asked and decided, whose beginning is in the engine's cache.
         if self._table and self._table.computed:
-            messages, ask = self._table.messages, self._table.ask
+            messages, ask, head = self._table.asked, ASK, TABLES
+            result = fitted(self._table.messages[-1:], self._room // 2)
+            after = (assistant(self._table.decided), *rendered(result, (), self._table.ask, role))
+        elif self._asked:
+            ask, after = self._asked, (assistant(REPLIED), *rendered((), (), ANSWER, role))
         # Having decided to reply, it may write a call all the same.
-        return with_text_calls(self.answer(messages, ask, options), self._messages, self._tools, self._options)
+        answer = _without_decision(self.answer(messages, ask, options, head, after))
+        return with_text_calls(answer, self._messages, self._tools, self._options)
 
     async def answer(
-        self, messages: Sequence[Message], tail: str | None, options: ModelOptions, head: str = ""
+        self,
+        messages: Sequence[Message],
+        tail: str | None,
+        options: ModelOptions,
+        head: str = "",
+        after: Sequence[Message] = (),
     ) -> AsyncGenerator[Delta]:
-        """The model's answer to the messages and `tail`, under `head` where there is one.
+        """The model's answer to the messages and `tail`, under `head` where there is one, with `after` behind them.
 
         Until the first word it is retried: when the engine was lost, and once with a shorter conversation when the
         model finds it too long.
         """
         room, started, pauses = self._room, False, iter(self._model.pauses)
         while True:
-            plain = rendered(fitted(messages, room), self._tools, tail, self._model.tail_role, head)
+            begun = fitted(messages, room - sum(map(tokens, after)))
+            plain = [*rendered(begun, self._tools, tail, self._model.tail_role, head), *after]
             try:
                 async with aclosing(self._model.engine.stream(plain, (), options)) as deltas:
                     async for delta in deltas:
@@ -208,6 +248,23 @@ class _Request:
                     await asyncio.sleep(pause)
                 else:
                     raise
+
+
+async def _without_decision(deltas: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:
+    # A model may write that it replies before it does: what may become that is held back.
+    held = ""
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if isinstance(delta, TextDelta):
+                held = _REPLIED.sub("", held + delta.text)
+                mark = _MARK.search(held, max(len(held) - _LONGEST, 0))
+                cut = mark.start() if mark else len(held)
+                delta, held = TextDelta(held[:cut]), held[cut:]
+            elif held and isinstance(delta, Usage | Finish):
+                yield TextDelta(held)
+                held = ""
+            if delta != TextDelta(""):
+                yield delta
 
 
 def _reading(urls: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
