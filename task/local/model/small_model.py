@@ -118,8 +118,8 @@ class _Request:
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         calls = _reading(self._attached)
-        rule = ruled(self._messages) if self._calculates and not self._table else []
-        if rule and not calls:
+        rule = ruled(self._messages) if self._calculates and not (calls or self._table) else []
+        if rule:
             calls = [call for call in rule if call not in calls_made(self._messages)]
         elif self._tools and not calls and not (self._table and self._table.computed):
             async with aclosing(self._decide()) as deltas:
@@ -134,9 +134,9 @@ class _Request:
                 calls = _reading(self._earlier) or calls
         # Prose where JSON was asked for is the answer.
         prose = "" if self._table or self._decision.lstrip()[:1] in ("[", "{") else self._decision.strip()
-        prose = _REPLIED.sub("", prose) or (
-            "" if calls or "response_format" in self._options.extra else computed(self._messages)
-        )
+        prose = _REPLIED.sub("", prose)
+        if not calls and "response_format" not in self._options.extra:
+            prose = prose or computed(self._messages)
         if not calls and not prose:
             async with aclosing(self._prose()) as deltas:
                 async for delta in deltas:
@@ -160,10 +160,9 @@ class _Request:
             addresses = addresses_in(messages)
             ask = deciding(messages, addresses["file_url"], bool(self._earlier))
             priced = self._calculates and is_priced(messages)
-            tools, choice = self._tools, self._options.tool_choice
-            if priced:  # a small model would quote the price
-                tools, choice = [tool for tool in tools if tool["function"]["name"] == CALCULATOR], "required"
-            schema = decision_schema(tools, unread(addresses, messages), choice)
+            # A small model would quote the price.
+            choice = {"function": {"name": CALCULATOR}} if priced else self._options.tool_choice
+            schema = decision_schema(self._tools, unread(addresses, messages), choice)
         if schema is None:
             return
         self._asked = "" if self._table else ask
@@ -200,13 +199,8 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        messages, ask, head, after, role = (
-            self._messages,
-            ANSWER if self._tools else None,
-            "",
-            (),
-            self._model.tail_role,
-        )
+        messages, ask, head, role = self._messages, ANSWER if self._tools else None, "", self._model.tail_role
+        after: Sequence[Message] = ()
         # The answer continues what was asked and decided, whose beginning is in the engine's cache.
         if self._table and self._table.computed:
             messages, ask, head = self._table.asked, ASK, TABLES

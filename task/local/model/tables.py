@@ -23,7 +23,6 @@ _MONTHS = {f"{number:02}": name for number, name in enumerate(calendar.month_nam
 _PARTS = {"month": "%Y-%m", "year": "%Y"}  # of a date, by which rows are selected and grouped
 _SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
 _SUMS = re.compile(r"(?<!/ )rows\['([^']*)'\]\.sum\(\) \* rows\['([^']*)'\]\.sum\(\)")
-_NAMES = re.compile(r"\D+")  # not codes, nor dates
 _TABLE = re.compile(r"^\|.+\|\n\|[ |:-]+\|\n(?:\|.*\|(?:\n|$))+", re.MULTILINE)
 _SHEET = re.compile(r"^## Sheet: (.+?)(?: \(hidden\))?$", re.MULTILINE)
 # pandas reads repaired rows in another way; other quotes, escapes and tables in many places are rare
@@ -142,8 +141,8 @@ class Table:
         columns = "|".join(filter(None, [numbers, dates, texts]))
         amount = rf"({numbers})( [-+*/] ({numbers}))?"
         ranked = "|".join([amount] * bool(numbers) + [dates] * bool(dates))
-        is_row, most = self._wants_row(question), r"(\.n(largest|smallest)\([0-9]+\))"
-        most += "" if is_row else "?"
+        is_row = self._wants_row(question)
+        most = rf"(\.n(largest|smallest)\([0-9]+\)){'' if is_row else '?'}"
         groups, summed = self._groups(""), self._groups(question if is_row else "")
         term = rf"(rows\['{amount}'\]{_AGGREGATE}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
         of_all = rf"(df\['{amount}'\]{_AGGREGATE}|len\(df\))"
@@ -169,7 +168,8 @@ class Table:
         # By what rows may be grouped for a question that wants one: by what it names, where other texts name each row.
         words, columns = _words(question), [column for column in self.columns if column.kind != "number"]
         size = self.size.replace(",", "") if self.is_whole else "0"
-        labels = [one for one in columns if len(one.values) == int(size) and _NAMES.fullmatch("".join(one.values))]
+        # Values with digits may be codes.
+        labels = [one for one in columns if len(one.values) == int(size) and re.fullmatch(r"\D+", "".join(one.values))]
         if labels and words and not _TOTALS.intersection(words):
             dated = {"day", "date", *_PARTS}.intersection(words)
             columns = [one for one in columns if (one.kind == "date" and dated) or _is_named(one.name, words)]
