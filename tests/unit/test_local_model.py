@@ -291,7 +291,9 @@ DEPOSIT = [user("How much is the deposit?"), assistant(calls=[LOOKING]), tool_me
             computed("What are 7*8 and 9-4?", ("7*8", "56"), ("9-4", "5")),
             "The results are **56** (`7*8`) and **5** (`9-4`).",
         ),
-        (computed("How much do I get back?", ("3*4.35 - 20", "-6.95")), "The result is **6.95** (`3*4.35 - 20`)."),
+        (computed("How much do I get back?", ("3*4.35 - 20", "-6.95")), "The result is **6.95** (`abs(3*4.35 - 20)`)."),
+        (computed("What is left?", ("3 - 8", "-5"), ("8 - 3", "5")), "The result is **5** (`8 - 3`)."),
+        (computed("What is 3 - 8?", ("3 - 8", "-5")), "The result is **-5** (`3 - 8`)."),
         (computed("Wie viel bekomme ich zurück?", CHANGE), "**6.95** (`20 - 3*4.35`)"),
     ],
 )
@@ -333,6 +335,7 @@ LOAN = "A saw costs 3 euros an hour. Late tools cost 15 cents a day, at most 9 e
         ("A pass costs 2.50 euros per day. How much are 4 days?", "", "4*2.50"),
         ("What is the fine for 10 days?", LOAN, "min(10*0.15, 9)"),
         ("How much is the saw for 6 hours?", LOAN, "6*3"),
+        ("What is the fine for 10 days with a book?", f"{LOAN} A late book costs 4 euros a day.", "10*4"),
     ],
 )
 async def test_a_rule_with_a_number_in_the_question_is_computed_without_the_model(

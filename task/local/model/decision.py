@@ -51,6 +51,7 @@ _CAP = re.compile(
     rf"(?:at most|(?:never|not|no) more than) ({_NUMBER.pattern}) (?:euros?|dollars?|pounds?|francs?)", re.I
 )
 _PRICED = re.compile(rf"^(?=.*\b(?:pay|costs?|price|fee|fine)\b).*\b{_NUMBER.pattern} [a-z]{{3,}}", re.S)
+_WORD = re.compile(r"[a-z]{4,}")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n{2,}")
 _MORE = re.compile(r"\b(?:explain|why|show|write|draw|translate|list|steps?|round(?:ed)?|decimals?)\b", re.I)
 _Json = dict[str, Any]
@@ -160,9 +161,10 @@ def calls_in(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message]
 
 def ruled(messages: Sequence[Message]) -> list[Call]:
     """The calculation that the one rule such as "15 cents a day, at most 9 euros", in a short question or file that was
-    read for it, gives for so many days; none where another number or rule may have a part in it."""
+    read for it, gives for so many days; none where another number may have a part in it, or another rule fits the
+    question's words as well."""
     last = last_question(messages)
-    question, found = without_note(messages[last].text()), set[str]()
+    question, found = without_note(messages[last].text()), dict[str, int]()
     if len(question) > SHORT or not _AMOUNT.search(question):
         return []
     read = (text for place, _, text in readings(messages) if place > last and len(text) <= SHORT)
@@ -172,8 +174,10 @@ def ruled(messages: Sequence[Message]) -> list[Call]:
         counts = re.findall(rf"({_NUMBER.pattern}) {rates[0][2]}s?\b", question) if len(rates) == 1 else []
         if len(counts) == 1 and sorted(numbers) == sorted([rates[0][0], *caps, *counts]):
             price = Decimal(rates[0][0]) / (100 if rates[0][1].startswith("c") else 1)
-            found.add(f"min({counts[0]}*{price}, {caps[0]})" if caps else f"{counts[0]}*{price}")
-    return [(CALCULATOR, {"expression": found.pop()})] if len(found) == 1 else []
+            shared = set(_WORD.findall(question.lower())) & set(_WORD.findall(text.lower()))
+            found[f"min({counts[0]}*{price}, {caps[0]})" if caps else f"{counts[0]}*{price}"] = len(shared)
+    best = [term for term, shared in found.items() if shared == max(found.values())]
+    return [(CALCULATOR, {"expression": best[0]})] if len(best) == 1 else []
 
 
 def is_priced(messages: Sequence[Message]) -> bool:
@@ -191,11 +195,11 @@ def computed(messages: Sequence[Message]) -> str:
     is_right = all(call and call.name == CALCULATOR and _VALUE.fullmatch(value) for call, value in made)
     if not made or not is_right or _MORE.search(question) or not (asked := _AMOUNT.search(question)):
         return ""
-    sign = "-" if _REST.search(question) else ""  # what is left or comes back may be computed the wrong way round
-    values = " and ".join(
-        f"**{value.removeprefix(sign)}** (`{call.arguments().get('expression')}`)" for call, value in made if call
-    )
-    return f"The result{'s are' if made[1:] else ' is'} {values}." if asked[1] else values.replace(" and ", ", ")
+    terms = {value: str(call.arguments().get("expression")) for call, value in made if call}
+    if _REST.search(question):  # what is left or comes back may be computed the wrong way round
+        terms = {value.lstrip("-"): f"abs({term})" if value[0] == "-" else term for value, term in terms.items()}
+    values = " and ".join(f"**{value}** (`{term}`)" for value, term in terms.items())
+    return f"The result{'s are' if len(terms) > 1 else ' is'} {values}." if asked[1] else values.replace(" and ", ", ")
 
 
 def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
