@@ -143,7 +143,7 @@ class Table:
         ranked = "|".join([amount] * bool(numbers) + [dates] * bool(dates))
         is_row = self._wants_row(question)
         most = rf"(\.n(largest|smallest)\([0-9]+\)){'' if is_row else '?'}"
-        groups, summed = self._groups(""), self._groups(question if is_row else "")
+        groups, summed = self._groups(is_row, ()), self._groups(is_row, _words(question))
         term = rf"(rows\['{amount}'\]{_AGGREGATE}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
         of_all = rf"(df\['{amount}'\]{_AGGREGATE}|len\(df\))"
         results = {
@@ -164,16 +164,17 @@ class Table:
         ranks = {word for word in words if word in _SUPERLATIVES or re.fullmatch(r"\w{2,}est", word)}
         return bool(words & _WHO and ranks - set(_words(" ".join(own))) and not words & _FIGURES)
 
-    def _groups(self, question: str) -> str:
-        # By what rows may be grouped for a question that wants one: by what it names, where other texts name each row.
-        words, columns = _words(question), [column for column in self.columns if column.kind != "number"]
+    def _groups(self, is_row: bool, words: Sequence[str]) -> str:
+        # By what rows may be grouped: for a question that wants one not by what names each row, and to sum up only by
+        # what its words name.
+        columns = [column for column in self.columns if column.kind != "number"]
         size = self.size.replace(",", "") if self.is_whole else "0"
         # Values with digits may be codes.
         labels = [one for one in columns if len(one.values) == int(size) and re.fullmatch(r"\D+", "".join(one.values))]
-        if labels and words and not _TOTALS.intersection(words):
+        if labels and is_row and words and not _TOTALS.intersection(words):
             dated = {"day", "date", *_PARTS}.intersection(words)
             columns = [one for one in columns if (one.kind == "date" and dated) or _is_named(one.name, words)]
-            columns = [one for one in columns if one not in labels]
+        columns = [one for one in columns if not is_row or one not in labels]
         texts, dates = (_either(one.name for one in columns if one.kind == kind) for kind in ("text", "date"))
         return "|".join(filter(None, [texts, dates, rf"({dates}) (month|year)" if dates else ""]))
 
