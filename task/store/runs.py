@@ -8,19 +8,18 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from task.conversation.messages import Message, message_from
-from task.errors import Conflict, NotFound, StoreUnavailable, TooManyRuns
+from task.errors import Conflict, NotFound, StoreUnavailable
 from task.store import tables
 from task.store.access import patiently
-from task.store.database import Database, from_row, insert_new, to_row
+from task.store.database import Database
 from task.store.keys import claimed, run_of
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
     ENDING_SECONDS,
     FINISHED,
-    AlreadyStarted,
     Event,
     Page,
     RequestKey,
@@ -32,8 +31,10 @@ from task.store.records import (
     packed,
     unpacked,
 )
+from task.store.rows import from_row, to_row
 from task.store.search import add_words
-from task.store.sessions import add_messages, append, shorten
+from task.store.sessions import add_messages
+from task.store.starting import begin, claim, undo
 from task.store.writer import EventLog, Writer, stored_events
 
 POLL_SECONDS = 0.2
@@ -83,20 +84,8 @@ class Runs:
         row = to_row(_runs, run, id=run.run_id, process=self._processes.own_id, added=None)
 
         def work(connection: Connection) -> None:
-            _claim(connection, run, key)
-            if session is not None:
-                # On a server others wait here, and then find this run.
-                try:
-                    append(connection, owner, session.session_id, messages, session.version, now)
-                except Conflict:
-                    _refuse_answered(connection, run)
-                    raise
-            if not insert_new(connection, _runs, row, *_free(run, most)):
-                _claim(connection, run, None)  # another one may just have continued the suspended run
-                _refuse_answered(connection, run)
-                raise TooManyRuns(
-                    f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it."
-                )
+            claim(connection, run, key)
+            begin(connection, run, row, session, messages, most)
 
         try:
             try:
@@ -107,7 +96,7 @@ class Runs:
                     raise
                 await self._database.write(work)
         except (asyncio.CancelledError, StoreUnavailable):
-            self._writer.put(partial(_undo, run.run_id, session, self._clock))  # it may be on disk all the same
+            self._writer.put(partial(undo, run.run_id, session, self._clock))  # it may be on disk all the same
             raise
         self._live[run.run_id] = EventLog(run, self._writer, asked=messages)
         return run
@@ -328,48 +317,6 @@ class Runs:
     async def _keep_lease(self) -> None:
         if monotonic() >= self._leased_until:
             await self.renew()
-
-
-def _undo(run_id: str, session: Session | None, clock: Callable[[], float], connection: Connection) -> None:
-    # Nothing has seen the run: the same request may start it again, under the same key.
-    if not connection.execute(delete(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")).rowcount:
-        return
-    connection.execute(delete(tables.request_keys).where(tables.request_keys.c.run_id == run_id))
-    if session is not None:
-        unchanged = tables.sessions.c.version == session.version + 1
-        shorten(connection, session.session_id, session.length, clock(), unchanged)
-
-
-def _claim(connection: Connection, run: Run, key: RequestKey | None) -> None:
-    # Whoever comes second with the key, or to the suspended run, waits for the session, and then finds the first one.
-    if run.session_id is not None and (key is not None or run.resumes is not None):
-        sessions = tables.sessions.c
-        connection.execute(select(sessions.id).where(sessions.id == run.session_id).with_for_update())
-    earlier = select(_runs.c.id).where(_runs.c.resumes == run.resumes)
-    if run.resumes is not None and (started := connection.scalar(earlier)) is not None:
-        raise AlreadyStarted(started)
-    if key is not None and (started := claimed(connection, run.owner, key, run.run_id, run.started_at)) != run.run_id:
-        raise AlreadyStarted(started)
-
-
-def _answering(run: Run) -> Select[tuple[str]]:
-    return select(_runs.c.id).where(_runs.c.status == "running", _runs.c.session_id == run.session_id)
-
-
-def _free(run: Run, most: int | None) -> Sequence[ColumnElement[bool]]:
-    """What must hold where the run starts: none answers in its session, and its owner has fewer than so many."""
-    free = [~_answering(run).exists()] if run.session_id is not None else []
-    if most is None:
-        return free
-    own = (_runs.c.status == "running", _runs.c.owner == run.owner, _runs.c.kind == run.kind)
-    return [*free, select(func.count()).select_from(_runs).where(*own).scalar_subquery() < most]
-
-
-def _refuse_answered(connection: Connection, run: Run) -> None:
-    if run.session_id is not None and connection.execute(_answering(run)).first() is not None:
-        raise Conflict(
-            f"the session {run.session_id} is being answered already; wait for that answer, or cancel its run"
-        )
 
 
 def _run(row: Row[Any]) -> Run:
