@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer import core as drawing
 from typer.core import TyperCommand, TyperGroup
 
 from task.cli import MEANINGS, Exit
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable, StoreVersionError
 
+drawing.HAS_RICH = False  # pyright: ignore[reportConstantRedefinition] - rich would take longer than all the rest
 DISTRIBUTION = "dial-general-purpose-agent"
 COMMANDS: Mapping[str, tuple[str, str]] = {  # the module and its application, and what the command does
     "up": ("up:app", "Run the whole local product until Ctrl-C: local DIAL Core, agent, model."),
@@ -42,6 +44,8 @@ class Imported(TyperCommand):
         module, _, name = COMMANDS[str(self.name)][0].partition(":")
         meant = typer.main.get_command(getattr(import_module(f"task.cli.{module}"), name))
         meant.help = self.help or meant.help
+        for command in meant.commands.values() if isinstance(meant, TyperGroup) else ():
+            command.short_help = (command.help or "").partition("\n\n")[0]  # or click would cut it to a line
         return meant.make_context(info_name, args, parent, **extra)
 
 
@@ -55,13 +59,16 @@ class CommandTable(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         _, text = COMMANDS[cmd_name]
-        return Imported(cmd_name, help=text, hidden=not text)
+        return Imported(cmd_name, help=text, short_help=text, hidden=not text)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(f"{code:d}", meaning) for code, meaning in MEANINGS.items()])
 
 
 app = typer.Typer(
     cls=CommandTable,
     help="A general purpose agent for DIAL.",
-    epilog="\n\n".join(["Exit codes:", *(f"{code:3}  {meaning}" for code, meaning in MEANINGS.items())]),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -63,6 +63,13 @@ def test_help_is_shown_at_once_and_lists_every_exit_code_as_the_page_does(tmp_pa
     assert dial_agent(tmp_path, "--version").stdout == f"dial-agent {version('dial-general-purpose-agent')}\n"
 
 
+def test_help_is_whole_and_drawn_without_rich(tmp_path: Path) -> None:
+    for command in ([], ["store"]):
+        shown = dial_agent(tmp_path, *command, "--help", COLUMNS="80", PYTHONPROFILEIMPORTTIME="1")
+        assert "..." not in shown.stdout.replace("[ARGS]...", "")
+        assert "| rich" not in " ".join(shown.stderr.split())
+
+
 @pytest.mark.parametrize("command", ["up", "serve"])
 def test_a_wrong_setting_stops_a_command_with_one_line_and_exit_code_2(tmp_path: Path, command: str) -> None:
     shown = dial_agent(tmp_path, command, AGENT_LIMITS__STEP="3")
