@@ -10,16 +10,18 @@ from time import monotonic, perf_counter
 from typing import Literal
 
 from task.conversation.inner import outer_id
-from task.conversation.messages import Message, Role, ToolCall, interrupted, repaired, unanswered, user
+from task.conversation.messages import Message, Role, ToolCall, frozen_data, interrupted, repaired, unanswered, user
 from task.errors import AgentError, ProviderError
 from task.llm.base import (
     Accumulator,
     ChatModel,
     DialDelta,
     FileDelta,
+    Finish,
     ModelOptions,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     ToolSchema,
     Usage,
     Waiting,
@@ -34,6 +36,7 @@ from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, RepeatGuard, Toolbox
 
 LAST_ANSWER_SECONDS = 60.0
+_UNSHOWN = (ToolCallDelta, Finish, Usage)
 PIECE = 8_000  # characters of a text that are filtered before others have a turn of the event loop
 CONTENT_FILTER, EMPTY_ANSWER = "content_filter", "empty_answer"  # codes of failures that the model itself ended with
 
@@ -64,7 +67,7 @@ class Limits:
 Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunOutcome:
     """How a run ended, with the messages it added to the conversation and the tokens of all its model requests,
     those of its tools included; `tool_usage` has these apart, by the model that took them.
@@ -140,7 +143,7 @@ class LoopObserver:
             self.then.run_ended(outcome)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class ToolLoop:
     """One model, one toolbox, one set of limits."""
 
@@ -295,7 +298,9 @@ class _Run:
         async with aclosing(self._loop.model.stream(request, tools, options)) as deltas:
             async for delta in deltas:
                 received.add(delta)
-                if isinstance(delta, TextDelta):
+                if isinstance(delta, _UNSHOWN):
+                    waiting.end()
+                elif isinstance(delta, TextDelta):
                     if not first and len(delta.text) <= PIECE:
                         self._choice.append_content(delta.text)
                         continue

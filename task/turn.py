@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.inner import DELEGATE, waiting_calls
 from task.conversation.inputs import Answer, timed
-from task.conversation.messages import FOLDER, Message, Role, attached, interrupted, system, unanswered
+from task.conversation.messages import FOLDER, Message, Role, attached, frozen_data, interrupted, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest
@@ -41,7 +41,7 @@ from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import READS, WorkspaceTool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TurnRequest:
     """One request to the agent, whichever door it came through.
 

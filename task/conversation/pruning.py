@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from task.conversation.messages import INSTRUCTIONS, Message, Role, ToolCall, assistant, unanswered
+from task.conversation.messages import INSTRUCTIONS, Message, Role, ToolCall, assistant, frozen_data, unanswered
 
 # Common tokenizers need one token for about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
 # that need more: an overestimated conversation is shortened a little early, an underestimated one is refused.
@@ -46,7 +46,7 @@ def message_tokens(message: Message) -> int:
     return total + text_tokens(message.reasoning_content) if message.reasoning_content else total
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Budget:
     """How much of a conversation may remain; None is no limit."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 from urllib.parse import quote, unquote
 
-from task.conversation.messages import Attachment
+from task.conversation.messages import Attachment, frozen_data
 from task.errors import ToolError
 from task.llm.base import Usage
 from task.skills import Skill
@@ -22,7 +22,7 @@ class Spend(Protocol):
     def __call__(self, usage: Usage, model: str = TOOLS, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Caller:
     """The user or program a run works for.
 

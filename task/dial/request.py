@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from itertools import count
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.approvals.forms import button, buttons, number_of
 from task.conversation.inputs import CALLER, MOST_MESSAGES, Incoming, forwarded
-from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall
+from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Role, ToolCall, frozen_data
 from task.conversation.sources import TAGS
 from task.core_client.files import DialFiles
 from task.core_client.user_files import UserFiles
@@ -136,7 +136,7 @@ def identified(request: FromRequestDeploymentMixin) -> RunCaller | None:
     return request.original_request.scope.get(CALLER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class DialRequest:
     """A DIAL request, parsed and checked once.
 

@@ -81,7 +81,7 @@ class Usage:
         return Usage(*map(sub, self.counts, other.counts))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Finish:
     """The provider's finish reason: stop, length, tool_calls, content_filter, or its own word."""
 

@@ -1,9 +1,8 @@
 """Parse server-sent events, and the chunks of an OpenAI-shaped chat completion in them into deltas."""
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -12,6 +11,7 @@ from task.conversation.messages import Attachment
 from task.errors import ProviderError
 from task.llm.base import Delta, DialDelta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage, Waiting
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
+from task.llm.transport import drain
 
 DONE = b"[DONE]"
 EVENT_LIMIT = 64 * 2**20  # bytes; a picture may come inside one event
@@ -22,7 +22,6 @@ _WRONG_SHAPE = (orjson.JSONDecodeError, AttributeError, TypeError, KeyError, Ind
 _CONTENT = b'"content":'
 _ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
 _LESSONS = 50  # chunks from which the bytes around the text are learned at most, in one answer
-_END_SECONDS = 0.25  # how long the connection may take to end after [DONE] to be reused
 
 
 class EventTooLong(ValueError):
@@ -98,7 +97,7 @@ def _payload(block: bytes) -> bytes | None:
 
 
 async def chat_deltas(
-    pieces: AsyncGenerator[bytes], secrets: Iterable[str] = (), event_limit: int = EVENT_LIMIT
+    pieces: AsyncGenerator[bytes, Any], secrets: Iterable[str] = (), event_limit: int = EVENT_LIMIT
 ) -> AsyncGenerator[Delta]:
     """The deltas in an answer's bytes, then its usage if there was one, then its one `Finish`.
 
@@ -269,11 +268,3 @@ def _interrupted() -> ProviderError:
 
 def _malformed() -> ProviderError:
     return ProviderError("The model provider's answer is not a chat completion.", code=MALFORMED)
-
-
-async def drain(pieces: AsyncGenerator[bytes]) -> None:
-    """Read to the connection's end, which has usually arrived: only then can it be reused."""
-    with suppress(ProviderError, TimeoutError):
-        async with asyncio.timeout(_END_SECONDS):
-            async for _ in pieces:
-                pass

@@ -29,11 +29,10 @@ from task.llm.base import (
     Waiting,
     WeighedText,
 )
-from task.llm.chat_chunks import drain
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.ollama_request import SMALL_CONTEXT, OllamaModel, chat_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
-from task.llm.transport import RETRIES, Retries, answer_bytes, listed
+from task.llm.transport import RETRIES, Retries, answer_bytes, drain, listed
 from task.llm.window import ANSWER_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -188,7 +187,7 @@ class OllamaServer:
         yield answer.usage
         yield Finish(answer.finish_reason)
 
-    def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes]:
+    def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes, Any]:
         headers = {**_HEADERS, **self._authorization}
         return answer_bytes(self._session, f"{self.url}{path}", body, headers, self._retries, OLLAMA)
 

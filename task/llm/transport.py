@@ -22,6 +22,7 @@ from task.telemetry.operations import answered_by_core, first_chunk, join_trace
 # that is just being closed is lost.
 KEEP_ALIVE_SECONDS = 4.0
 READ_SECONDS = 300.0
+_END_SECONDS = 0.25  # how long a connection may take to end after a complete answer to be reused
 _RETRIED = frozenset({408, 409, 429})
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
@@ -120,11 +121,11 @@ async def answer_bytes(
     headers: Mapping[str, str],
     retries: Retries,
     server: str = MODEL_SERVER,
-) -> AsyncGenerator[bytes]:
+) -> AsyncGenerator[bytes, Any]:
     """The bytes of the answer to a POST of JSON; closing or cancelling the generator closes the connection.
 
-    `url` is percent-encoded already, `headers` contain the key, `server` is what errors call the one at `url`. Without
-    a session it opens one of its own.
+    Use `drain` instead where the answer is complete. `url` is percent-encoded already, `headers` contain the key,
+    `server` is what errors call the one at `url`. Without a session it opens one of its own.
 
     Raises:
         ProviderError: the provider could not be reached, refused, failed or broke off.
@@ -132,14 +133,17 @@ async def answer_bytes(
     if session is None:
         async with new_session() as own, aclosing(answer_bytes(own, url, body, headers, retries, server)) as pieces:
             async for piece in pieces:
-                yield piece
+                if (yield piece):
+                    await drain(pieces)
         return
     try:
         response, piece = await retries.run(lambda: _open(session, url, body, headers))
         first_chunk()
         try:
             while piece:
-                yield piece
+                if (yield piece):
+                    await _ended(response)
+                    return
                 piece = await response.content.readany()
         except _CONNECTION_ERRORS as error:
             raise _failure(error) from error
@@ -150,6 +154,20 @@ async def answer_bytes(
         with suppress(ValueError):  # a user name or a query may be a key
             error.address = str(URL(url, encoded=True).with_user(None).with_query(None))
         raise
+
+
+async def drain(pieces: AsyncGenerator[bytes, Any]) -> None:
+    """End `answer_bytes` after a complete answer, at the connection's end: only then can it be reused."""
+    with suppress(ProviderError, StopAsyncIteration):
+        await pieces.asend(True)
+
+
+async def _ended(response: aiohttp.ClientResponse) -> None:
+    if not response.content.at_eof():  # has usually arrived with the answer's last bytes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                while await response.content.readany():
+                    pass
 
 
 async def fetched(

@@ -6,7 +6,7 @@ LONGEST = 2_000  # characters that are held back at most until a construct is co
 EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for each character, and once
 
 _LINE_END = re.compile(r"\r\n|[\n\r]")
-_WORDS = re.compile(r" *+[^\W\d_]")
+_WORDS = re.compile(r" *+(?:[^\W\d_]|#|\*\*)")
 _HEAD = re.compile(r"(?:[ \t>\ufeff]|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])|\[\^(?:[^\]\\\n\r]|\\.)*+\]:)*+")
 _TAG = re.compile(r"<(?![a-zA-Z][a-zA-Z0-9+.-]*+[:@])")
 _FENCE = re.compile(r"(`{3,}+(?![^\n\r]*`)|~{3,}+)[^\n\r]*+(?:\r\n|[\n\r])")
@@ -61,8 +61,12 @@ class CodeReader:
         # The position up to which a line's beginning is decided, and what to show for it; None: it is nothing special.
         if words := _WORDS.match(text, position):  # as most lines begin
             self._line_begins, self._columns = False, range(4)
-            self._doubt = self._doubt and len(words[0]) > 1
+            self._doubt = self._doubt and words[0][0] == " "
             return None
+        if text[position] == "\n":
+            self._columns = range(LONGEST)
+            self._begin_paragraph()
+            return position + 1, "\n"
         head = _HEAD.match(text, position)
         assert head is not None
         start, column = head.end(), len(head[0])

@@ -125,6 +125,9 @@ class Defanger(CodeReader):
 
     def _construct(self, text: str, start: int, spot: re.Match[str], last: bool) -> tuple[int, str]:
         mark = spot[0]
+        if mark == "\n":
+            self._line_begins = True
+            return spot.end(), mark
         if check := self._CHECKS.get(mark if mark[0] in "!]" else mark[mark[0] == "\\"]):
             return check(self, text, start, last)
         match mark[-1]:

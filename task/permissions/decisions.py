@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from task.conversation.messages import ToolCall
+from task.conversation.messages import ToolCall, frozen_data
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.taint import ContextView
 
@@ -29,7 +29,7 @@ class WorkspaceAccess:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class CallRequest:
     """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
 
@@ -47,7 +47,7 @@ class CallRequest:
     offered_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Allowed:
     """The call runs. `by` names the rule or grant; `card` is what the user approved, if asked."""
 
@@ -55,14 +55,14 @@ class Allowed:
     card: ICERC | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Denied:
     """The call does not run; the reason goes to the model."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Deferred:
     """The user has to decide: the call stays pending and the run is suspended.
 

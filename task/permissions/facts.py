@@ -131,7 +131,7 @@ class CallFacts:
             place for place in places if ".git" in place.casefold().split("/")
         )  # some file systems know no case
 
-    @cached_property
+    @property
     def unreachable(self) -> str:
         """Why no tool of the workspace can do it, whoever allows it; empty if one can."""
         for path in () if self.request.workspace is None else self.request.workspace.paths:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from pydantic import TypeAdapter
 
 from task.conversation.inner import inner
-from task.conversation.messages import ToolCall
+from task.conversation.messages import ToolCall, frozen_data
 from task.permissions.decisions import (
     Allowed,
     CallRequest,
@@ -150,7 +150,7 @@ class Grants:
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class PolicyGate:
     """Decides about the calls of one conversation of one principal.
 

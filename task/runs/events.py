@@ -5,9 +5,10 @@ The OpenAPI document describes every `AnswerEvent`, and `docs/http-api.md` lists
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Literal, Self
 
+from task.conversation.messages import frozen_data
 from task.llm.base import Usage
 from task.store.records import Event
 
@@ -27,7 +28,7 @@ TASK_STATUSES: Mapping[TaskResult, EndStatus] = {  # all others have failed
 KEPT = "request"  # how another process would continue the run: only the product reads it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunStarted:
     """`messages` counts those that the conversation had before."""
 
@@ -40,7 +41,7 @@ class RunStarted:
     type: Literal["started"] = "started"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunText:
     """The next piece of the answer, or of the model's reasoning."""
 
@@ -48,7 +49,7 @@ class RunText:
     type: Literal["text", "reasoning"] = "text"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class StageOpened:
     """Stages have numbers; one without `parent` belongs to the answer itself."""
 
@@ -58,14 +59,14 @@ class StageOpened:
     type: Literal["stage_opened"] = "stage_opened"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class StageText:
     stage: int
     text: str
     type: Literal["stage_text"] = "stage_text"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class StageClosed:
     """`name` ends with the duration, such as `[0.25s]`."""
 
@@ -75,7 +76,7 @@ class StageClosed:
     type: Literal["stage_closed"] = "stage_closed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Attached:
     """A file or a source; without `stage` it belongs to the answer."""
 
@@ -84,7 +85,7 @@ class Attached:
     type: Literal["attachment"] = "attachment"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunCalls:
     """Calls of the caller's own tools."""
 
@@ -92,7 +93,7 @@ class RunCalls:
     type: Literal["tool_calls"] = "tool_calls"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunAsks:
     """Calls that wait for the user, one approval each; `text` is the same question as Markdown."""
 
@@ -101,7 +102,7 @@ class RunAsks:
     type: Literal["approval"] = "approval"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunUsage:
     """`cost` is None where a price is unknown."""
 
@@ -121,7 +122,7 @@ class RunUsage:
         return cls(asked, written, asked + written, cached, reasoning, cost, duration_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunError:
     """`status` is HTTP's, `retry_after` in seconds."""
 
@@ -131,7 +132,7 @@ class RunError:
     type: Literal["error"] = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunFinished:
     """The last event. `messages` counts those that the conversation has now; None where its process died."""
 
@@ -145,7 +146,7 @@ class RunFinished:
     type: Literal["finished"] = "finished"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TaskStarted:
     """`planner` is None where the plan was made before; `apply`: the plan is carried out. It comes again each time that
     the task is continued."""
@@ -159,7 +160,7 @@ class TaskStarted:
     type: Literal["task_started"] = "task_started"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class PlanReady:
     plan: Sequence[str]
     tests: Sequence[str]
@@ -168,7 +169,7 @@ class PlanReady:
     type: Literal["plan"] = "plan"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Noted:
     """A sentence that the user should read."""
 
@@ -176,14 +177,14 @@ class Noted:
     type: Literal["note"] = "note"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class CommandStarted:
     purpose: Purpose
     command: str
     type: Literal["command_started"] = "command_started"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class CommandEnded:
     """The setup or a verification command; `output` is the end of what it wrote."""
 
@@ -195,7 +196,7 @@ class CommandEnded:
     type: Literal["command_ended"] = "command_ended"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class StepStarted:
     """Before request number `step` of at most `limit` to the coder."""
 
@@ -204,7 +205,7 @@ class StepStarted:
     type: Literal["step_started"] = "step_started"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class PlanStepDone:
     """The coder reports step number `step` of the plan as done."""
 
@@ -212,7 +213,7 @@ class PlanStepDone:
     type: Literal["plan_step_done"] = "plan_step_done"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Checkpoint:
     """The workspace is kept as the snapshot `tree`: at a `start`, before the task changes anything or continues to, and
     after each step; once more before a call. `request` is the coder's conversation up to there. Programs that follow a
@@ -224,7 +225,7 @@ class Checkpoint:
     type: Literal["checkpoint"] = "checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class WorkspaceChanged:
     """All that the task has changed: files, and lines of those that are text. It comes once, before the end."""
 
@@ -234,7 +235,7 @@ class WorkspaceChanged:
     type: Literal["changed"] = "changed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TaskEnded:
     """How the task ended, and why in a sentence; `tests` existed before and were changed, `tokens` (in, out) are by
     model. The store keeps no `diff`: it is made of the snapshots."""
@@ -253,7 +254,7 @@ class TaskEnded:
     type: Literal["task_ended"] = "task_ended"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Undone:
     """What the task has changed was taken back, `at` seconds since 1970. Paths that were `lost` could not be made
     again, for the reason given; the folders that `stayed` hold something of others."""
@@ -265,7 +266,7 @@ class Undone:
     type: Literal["undone"] = "undone"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class AttachmentSaved:
     """A command wrote a file of the answer to `path`."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, Message, Role, SentCall, repaired, unanswered
+from task.conversation.messages import Attachment, Message, Role, SentCall, frozen_data, repaired, unanswered
 from task.core_client.models import Caller
 from task.errors import InvalidRequest, NotFound, with_reference
 from task.llm.base import ModelOptions
@@ -43,7 +43,7 @@ class RunCaller:
         return Caller(self.core_key, principal, conversation_id, dict(self.headers), tuple(files))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunOptions:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `persona` is the one chosen,
     empty: that of the settings; `tools` are the caller's functions; `choice` is OpenAI's `tool_choice`; `previous` is
@@ -81,7 +81,7 @@ class RunOptions:
 _OPTIONS = TypeAdapter(RunOptions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class RunRequest:
     """One run: `history` is the conversation before it, `new` what this request adds to it and to its `session`.
 

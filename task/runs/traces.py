@@ -7,14 +7,14 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
 
 from task.conversation.inner import INNER
-from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.messages import Message, Role, ToolCall, frozen_data
 from task.errors import ProviderError, reference_of, with_reference
 from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver, RunOutcome
@@ -33,7 +33,7 @@ CHECKPOINT_SECONDS = 1.0
 QUESTION_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TraceStart:
     """What is known when a run starts. `asked` are the request's own messages, `history` counts those before them.
 

@@ -1,7 +1,7 @@
 """What a run did and what it cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -79,7 +79,7 @@ class TracedDecision:
     card: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Trace:
     """What one run did. Times are seconds since 1970; `cost` is None where no price is known.
 
@@ -139,7 +139,7 @@ Named = Annotated[str | None, Field(max_length=200)]  # which the HTTP door chec
 At = Annotated[float | None, Field(description="Seconds since 1970.")]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TraceFilter:
     """Which traces a listing shows; times are seconds since 1970. Those of `except_door` are left out.
 

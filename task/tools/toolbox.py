@@ -341,12 +341,21 @@ def _failed(call: ToolCall, choice: ChoiceSink, text: str, tool: str | None = No
 
 async def _within(work: Coroutine[Any, Any, Message], seconds: float) -> Message | None:
     """The result, or None if the work was too slow or cancelled itself; it never outlives the call by much."""
-    task = asyncio.create_task(work)
-    # The error of a task that is left behind is looked at, or asyncio would report it.
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    loop = asyncio.get_running_loop()
+    task, over = loop.create_task(work), loop.create_future()
+
+    def end(done: asyncio.Task[Message] | None = None) -> None:
+        if done is not None and not done.cancelled():
+            done.exception()  # of a task that is left behind it is looked at, or asyncio would report it
+        if not over.done():
+            over.set_result(None)
+
+    task.add_done_callback(end)
+    timer = loop.call_later(seconds, end)  # `asyncio.wait` costs a call as much as its gate
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        await over
     finally:
+        timer.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_GRACE)
