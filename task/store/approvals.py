@@ -10,9 +10,8 @@ from task.conversation.inputs import Answer, new_code
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.access import patiently
-from task.store.database import Database
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
-from task.store.rows import from_row, insert_new, to_row
 
 MOST_LISTED = 200
 _approvals, _grants = tables.approvals, tables.grants

@@ -6,29 +6,35 @@ import asyncio
 import logging
 import re
 import sqlite3
-import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import fields
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     URL,
+    ColumnElement,
     Connection,
+    Table,
     create_engine,
     event,
     exc,
+    literal,
     make_url,
+    select,
     tuple_,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 from task.shares import Shares
 from task.store.records import Page, cursor_after, position
+from task.store.tls import tls_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, Delete, Insert, Row, Select, Update
@@ -43,8 +49,6 @@ MAX_LIMIT = 1000  # rows of a page
 DAMAGED = "not a database|malformed"  # SQLite's words
 LOST = rf"^(28|3D|08|53|57|25006)|connection|{DAMAGED}"
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
-OPTIONS = ("ssl", "sslmode", "sslrootcert")
-TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")  # as libpq has them
 
 T = TypeVar("T")
 
@@ -202,7 +206,7 @@ class PostgresDatabase(Database):
             max_overflow=0,
             pool_use_lifo=True,
             pool_timeout=patience,
-            connect_args={"timeout": patience, **_tls(address)},
+            connect_args={"timeout": patience, **tls_of(address)},
             hide_parameters=True,
         )
 
@@ -230,25 +234,32 @@ class PostgresDatabase(Database):
             await self.reserved.close()
 
 
-def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:
-    options = {name: str(value) for name, value in address.query.items()}
-    for name in options.keys() - set(OPTIONS):
-        known = ", ".join(OPTIONS)
-        raise SettingsError(f"AGENT_STORE__URL: the option {name!r} is not known; {known} are. Correct it.")
-    mode, root = options.get("sslmode", options.get("ssl")), options.get("sslrootcert")
-    if mode is not None and mode not in TLS_MODES:
-        raise SettingsError(f"AGENT_STORE__URL: there is no sslmode {mode!r}; there are {', '.join(TLS_MODES)}.")
-    if mode not in ("verify-ca", "verify-full") and (root is None or mode != "require"):
-        return {"ssl": mode} if mode is not None else {}
-    try:
-        # Without `sslrootcert` the system's authorities are trusted: the driver would look for a file of libpq's.
-        context = ssl.create_default_context(cafile=root)
-    except OSError as error:
-        raise SettingsError(
-            f"AGENT_STORE__URL: sslrootcert {root} cannot be read: {error.strerror}. Correct it."
-        ) from None
-    context.check_hostname = mode == "verify-full"
-    return {"ssl": context}
+def to_row(table: Table, record: object, **given: Any) -> dict[str, Any]:
+    """The fields of the record that are columns of the table, and what is `given` in their place."""
+    names = [name for name in _fields_of(type(record)) if name in table.c and name not in given]
+    return {name: getattr(record, name) for name in names} | given
+
+
+def from_row(kind: type[T], row: Row[Any], **given: Any) -> T:
+    """The record whose fields are the row's columns of their names, and what is `given` in their place."""
+    columns = row._mapping
+    names = [name for name in _fields_of(kind) if name in columns and name not in given]
+    return kind(**{name: columns[name] for name in names}, **given)
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
+
+
+def insert_new(connection: Connection, table: Table, row: Mapping[str, Any], *conditions: ColumnElement[bool]) -> bool:
+    """Insert the row if these conditions hold, unless its key is taken; whether it was inserted."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    if not conditions:
+        return bool(connection.execute(insert(table).on_conflict_do_nothing(), row).rowcount)
+    values = select(*(literal(value, table.c[name].type) for name, value in row.items())).where(*conditions)
+    statement = insert(table).from_select(list(row), values).on_conflict_do_nothing()
+    return bool(connection.execute(statement).rowcount)
 
 
 def _prepare(patience: float, connection: Any, _: Any) -> None:

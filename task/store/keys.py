@@ -11,9 +11,8 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from task.errors import InvalidRequest, KeyReused, NotFound
 from task.shared.limits import LEAST_WAIT, MINUTE
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import ApiKey, Prompt, RequestKey, new_id
-from task.store.rows import from_row, insert_new, to_row
 
 PREFIX = "dga-"
 CACHED_SECONDS = 2.0  # how long another process may still accept a key that was revoked here

@@ -15,9 +15,8 @@ from sqlalchemy import Connection, Row, and_, delete, exists, extract, func, ins
 from task.conversation.inner import outer_id
 from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, assistant, tool_message, unanswered
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new
 from task.store.records import FINISHED, new_id, packed, unpacked
-from task.store.rows import insert_new
 from task.store.search import reindex
 from task.store.sessions import add_messages, messages_of
 

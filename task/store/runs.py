@@ -14,7 +14,7 @@ from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound, StoreUnavailable
 from task.store import tables
 from task.store.access import patiently
-from task.store.database import Database
+from task.store.database import Database, from_row, to_row
 from task.store.keys import claimed, run_of
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
@@ -31,7 +31,6 @@ from task.store.records import (
     packed,
     unpacked,
 )
-from task.store.rows import from_row, to_row
 from task.store.search import add_words
 from task.store.sessions import add_messages
 from task.store.starting import begin, claim, undo

@@ -11,9 +11,8 @@ from task.conversation.merging import merged
 from task.conversation.messages import Message
 from task.errors import Conflict, NotFound
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import Origin, Page, Run, Session, SessionFilter, Versions, new_id, packed, short_title
-from task.store.rows import from_row, insert_new, to_row
 from task.store.search import add_words, matches, message_of, reindex, snippet
 
 MOST_BRANCHES = 20

@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, select
 from task.conversation.messages import Message
 from task.errors import Conflict, TooManyRuns
 from task.store import tables
+from task.store.database import insert_new
 from task.store.keys import claimed
 from task.store.records import AlreadyStarted, RequestKey, Run, Session
-from task.store.rows import insert_new
 from task.store.sessions import append, shorten
 
 _runs = tables.runs

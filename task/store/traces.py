@@ -11,9 +11,8 @@ from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, exists,
 
 from task.errors import NotFound
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new, to_row
 from task.store.records import Page, packed, storable, unpacked
-from task.store.rows import insert_new, to_row
 from task.store.trace_records import CUT, Price, Rating, Trace, TraceFilter
 from task.store.writer import Writer
 
