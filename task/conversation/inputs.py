@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import unquote
@@ -199,9 +200,15 @@ def timed(
             chosen = ZoneInfo(named)
     if named and chosen is None:
         warn(NO_ZONE)
-    there = datetime.fromtimestamp(now, chosen or ZoneInfo(zone))
+    time, today = _written(int(now // 60), zone if chosen is None else chosen.key)
+    return with_note(messages, time), today
+
+
+@lru_cache(maxsize=1_000)
+def _written(minute: int, zone: str) -> tuple[str, str]:
+    there = datetime.fromtimestamp(60 * minute, ZoneInfo(zone))
     today = TODAY.format(day=f"{there:%A}, {there.day} {there:%B %Y}", zone=there.tzinfo)
-    return with_note(messages, TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}")), today
+    return TIME_OF_DAY.format(time=f"{there:%H:%M, UTC%z}"), today
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:

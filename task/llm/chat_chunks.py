@@ -234,7 +234,9 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
         if len(delta) == 1:
             return  # nearly every chunk of a text has nothing else
     if calls := delta.get("tool_calls"):
-        deltas.extend(tool_call_delta(call) for call in calls)
+        deltas += map(tool_call_delta, calls)
+        if len(delta) == 1:
+            return
     if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
         deltas.append(ReasoningDelta(str(reasoning)))
     if refusal := delta.get("refusal"):

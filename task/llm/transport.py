@@ -140,11 +140,13 @@ async def answer_bytes(
         response, piece = await retries.run(lambda: _open(session, url, body, headers))
         first_chunk()
         try:
-            while piece:
-                if (yield piece):
-                    await _ended(response)
-                    return
+            while piece and not (yield piece):
                 piece = await response.content.readany()
+            if piece and not response.content.at_eof():  # the end has usually come with the last bytes
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_END_SECONDS):
+                        while await response.content.readany():
+                            pass
         except _CONNECTION_ERRORS as error:
             raise _failure(error) from error
         finally:
@@ -160,14 +162,6 @@ async def drain(pieces: AsyncGenerator[bytes, Any]) -> None:
     """End `answer_bytes` after a complete answer, at the connection's end: only then can it be reused."""
     with suppress(ProviderError, StopAsyncIteration):
         await pieces.asend(True)
-
-
-async def _ended(response: aiohttp.ClientResponse) -> None:
-    if not response.content.at_eof():  # has usually arrived with the answer's last bytes
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
-                while await response.content.readany():
-                    pass
 
 
 async def fetched(

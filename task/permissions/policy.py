@@ -124,7 +124,8 @@ class Policy:
             reason = f"it is not known or not among the allowed commands ({', '.join(self.commands)})"
             if other:
                 return f"Command '{other}' is not in the allowed commands list: {reason}"
-        rule = next((rule for rule in self._denying if rule.fits(facts)), None) if self._denying else None
+        denying = (rule for rule in self._strict if rule.action == "deny" and rule.fits(facts))
+        rule = next(denying, None) if self._strict else None
         if rule is None:
             return ""
         if rule.tainted:
@@ -135,18 +136,14 @@ class Policy:
 
     def restricts_commands(self, facts: CallFacts) -> bool:
         """Whether a rule denies commands of the tool, or asks about them."""
-        return bool(self._restricting) and any(rule.names(facts.tool) for rule in self._restricting)
+        return bool(self._strict) and any(rule.command and rule.names(facts.tool) for rule in self._strict)
 
     def first(self, facts: CallFacts) -> Rule | None:
         return next((rule for rule in self.rules if rule.action != "deny" and rule.fits(facts)), None)
 
     @cached_property
-    def _denying(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if rule.action == "deny")
-
-    @cached_property
-    def _restricting(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if rule.command and rule.action != "allow")
+    def _strict(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.action != "allow")  # few policies have any
 
     @cached_property
     def fingerprint(self) -> str:

@@ -209,6 +209,8 @@ class Profile:
 
     def kept(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
         """Those of the tools that an application keeps; the ones that it names stay. Withheld ones do not."""
+        if not (self.builtin or self.withheld):
+            return [*tools]
         wanted, withheld = re.compile(self.builtin or ""), self.withheld or None
         found = [tool for tool in tools if tool.by_name or any(map(wanted.search, names_of(tool.name)))]
         return [tool for tool in found if not isinstance(tool, MCPTool) or tool.client.name != withheld]
