@@ -7,9 +7,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate, chain, islice, pairwise
-from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ MOST_EDGES = 4_000  # more is a drawing, not a table
 _THIN = 3.0
 _SHORTEST = 4.0
 _DEEPEST = 4
-_CORNERS = itemgetter("x0", "top", "x1", "bottom")
 _Place = tuple[float, float]
 _Corners = tuple[float, float, float, float]
 
@@ -89,14 +87,8 @@ class Cells:
     def __bool__(self) -> bool:
         return bool(self._heights)
 
-    def around(self, letter: Box, last: Box | None) -> Box | None:
-        """The cell in which the middle of the letter is: that of the `last` letter, else the first that holds it."""
-        if not self._heights:
-            return None
-        x0, top, x1, bottom = letter
-        x, y = (x0 + x1) / 2, (top + bottom) / 2
-        if last is not None and last.holds(x, y):
-            return last
+    def around(self, x: float, y: float) -> Box | None:
+        """The first cell in which the place is."""
         band = bisect_right(self._heights, y) - 1
         return next((cell for cell in self._bands[band] if cell.holds(x, y)), None) if band >= 0 else None
 
@@ -136,6 +128,14 @@ class PageFrame:
             return Box(left - x, y - top, right - x, y - bottom)
         (ax, ay), (bx, by) = self._point(left, bottom), self._point(right, top)
         return Box(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by))
+
+    def middle(self, left: float, bottom: float, right: float, top: float) -> _Place:
+        """The middle of that box."""
+        if self._corner is not None and left <= right and bottom <= top:
+            x, y = self._corner
+            return (left - x + (right - x)) / 2, (y - top + (y - bottom)) / 2
+        box = self.box(left, bottom, right, top)
+        return (box.x0 + box.x1) / 2, (box.top + box.bottom) / 2
 
 
 def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
@@ -269,7 +269,8 @@ class Marks:
         return PdfMatrix.from_raw(found)
 
 
-def grids_of(edges: Sequence[Box]) -> list[Grid] | None:
+@lru_cache(maxsize=2)  # on its further pages a long table usually has the same lines
+def grids_of(edges: tuple[Box, ...]) -> list[Grid] | None:
     """The tables of at least two rows and two columns that the lines make, from the top of the page.
 
     None where more lines cross than can be made into cells in a reasonable time.
@@ -301,8 +302,9 @@ def grids_of(edges: Sequence[Box]) -> list[Grid] | None:
 def _cells(crossings: Mapping[_Place, Mapping[str, Sequence[Any]]]) -> list[_Corners]:
     # The smallest cell below and to the right of each crossing: pdfplumber's `intersections_to_cells`, which looks
     # through all crossings for each of them.
-    down = {point: set(map(_CORNERS, lines["v"])) for point, lines in crossings.items()}
-    across = {point: set(map(_CORNERS, lines["h"])) for point, lines in crossings.items()}
+    # The lines by their identity: merged, no two of them are the same.
+    down = {point: frozenset(map(id, lines["v"])) for point, lines in crossings.items()}
+    across = {point: frozenset(map(id, lines["h"])) for point, lines in crossings.items()}
     columns, rows = defaultdict[float, list[float]](list), defaultdict[float, list[float]](list)
     cells: list[_Corners] = []
     for left, top in sorted(crossings, reverse=True):
