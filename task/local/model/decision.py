@@ -40,20 +40,15 @@ _PRINTED_NOTHING = "**Output:**\n```\n(nothing was printed)\n```"  # before a ta
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 _VALUE = re.compile(r"-?\d[\d.]*(?:e[-+]?\d+)?")
 # What asks for an amount, in English or in another language, and what asks for more than that
-_AMOUNT = re.compile(
-    r"\b(?:(how (?:much|many|far|long)|what|calculate|compute|add|divide)|wie ?viele?|combien|cu[aá]nt\w+|quant\w)\b",
-    re.I,
-)
-_REST = re.compile(r"\b(?:change|back|left|remains?|remaining)\b", re.I)
+_AMOUNT = re.compile(r"(?i)\b(?:(how (?:much|many|far|long)|what|compute)|wie ?viele?|combien|cu[aá]nt\w+|quant\w)\b")
+_MORE = re.compile(r"(?i)\b(?:explain|why|show|write|draw|translate|list|steps?|round(?:ed)?|decimals?)\b")
+_REST = re.compile(r"(?i)\b(?:change|back|left|remains?|remaining)\b")
 _NUMBER = re.compile(r"(?<![\d.])\d++(?:\.\d++)?")
-_RATE = re.compile(rf"({_NUMBER.pattern}) (cents?|euros?|dollars?|pounds?|francs?) (?:an?|per) ([a-z]+)", re.I)
-_CAP = re.compile(
-    rf"(?:at most|(?:never|not|no) more than) ({_NUMBER.pattern}) (?:euros?|dollars?|pounds?|francs?)", re.I
-)
-_PRICED = re.compile(rf"^(?=.*\b(?:pay|costs?|price|fee|fine)\b).*\b{_NUMBER.pattern} [a-z]{{3,}}", re.S)
+_RATE = re.compile(rf"(?i)({_NUMBER.pattern}) (cents?|euros?|dollars?|pounds?|francs?) (?:an?|per) ([a-z]+)")
+_CAP = re.compile(rf"(?i)(?:at most|(?:never|not|no) more than) ({_NUMBER.pattern}) (?:euro|dollar|pound|franc)")
+_PRICED = re.compile(rf"(?s)^(?=.*\b(?:pay|costs?|price|fee|fine)\b).*\b{_NUMBER.pattern} [a-z]{{3,}}")
 _WORD = re.compile(r"[a-z]{4,}")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n{2,}")
-_MORE = re.compile(r"\b(?:explain|why|show|write|draw|translate|list|steps?|round(?:ed)?|decimals?)\b", re.I)
 _Json = dict[str, Any]
 Call = tuple[str, _Json]  # the tool's name, and its arguments
 

@@ -209,7 +209,7 @@ class _Request:
         elif self._asked:
             ask, after = self._asked, (assistant(REPLIED), *rendered((), (), ANSWER, role))
         # Having decided to reply, it may write a call all the same.
-        answer = _without_decision(self.answer(messages, ask, options, head, after))
+        answer = without_decision(self.answer(messages, ask, options, head, after))
         return with_text_calls(answer, self._messages, self._tools, self._options)
 
     async def answer(
@@ -244,8 +244,8 @@ class _Request:
                     raise
 
 
-async def _without_decision(deltas: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:
-    # A model may write that it replies before it does: what may become that is held back.
+async def without_decision(deltas: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:
+    """The deltas without the decision to reply, which a model may write again; what may become that is held back."""
     held = ""
     async with aclosing(deltas):
         async for delta in deltas:

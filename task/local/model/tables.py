@@ -141,7 +141,7 @@ class Table:
         columns = "|".join(filter(None, [numbers, dates, texts]))
         amount = rf"({numbers})( [-+*/] ({numbers}))?"
         ranked = "|".join([amount] * bool(numbers) + [dates] * bool(dates))
-        is_row = self._wants_row(question)
+        is_row = self.wants_row(question)
         most = rf"(\.n(largest|smallest)\([0-9]+\)){'' if is_row else '?'}"
         groups, summed = self._groups(is_row, ()), self._groups(is_row, _words(question))
         term = rf"(rows\['{amount}'\]{_AGGREGATE}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
@@ -158,8 +158,8 @@ class Table:
         }
         return rf"^({'|'.join(pattern for pattern, is_possible in results.items() if is_possible)})$"
 
-    def _wants_row(self, question: str) -> bool:
-        # It asks for who or which with a superlative, not for a figure.
+    def wants_row(self, question: str) -> bool:
+        """Whether it asks for who or which with a superlative, and not for a figure."""
         words, own = set(_words(question)), (word for column in self.columns for word in (column.name, *column.values))
         ranks = {word for word in words if word in _SUPERLATIVES or re.fullmatch(r"\w{2,}est", word)}
         return bool(words & _WHO and ranks - set(_words(" ".join(own))) and not words & _FIGURES)
