@@ -40,7 +40,7 @@ _PRINTED_NOTHING = "**Output:**\n```\n(nothing was printed)\n```"  # before a ta
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 _VALUE = re.compile(r"-?\d[\d.]*(?:e[-+]?\d+)?")
 # What asks for an amount, in English or in another language, and what asks for more than that
-_AMOUNT = re.compile(r"(?i)\b(?:(how (?:much|many|far|long)|what|compute)|wie ?viele?|combien|cu[aá]nt\w+|quant\w)\b")
+_AMOUNT = re.compile(r"(?i)\b(?:(how (?:much|many|far|long)|what|calculate)|wie ?viele?|combien|cu[aá]nt\w+|quant\w)\b")
 _MORE = re.compile(r"(?i)\b(?:explain|why|show|write|draw|translate|list|steps?|round(?:ed)?|decimals?)\b")
 _REST = re.compile(r"(?i)\b(?:change|back|left|remains?|remaining)\b")
 _NUMBER = re.compile(r"(?<![\d.])\d++(?:\.\d++)?")
