@@ -15,7 +15,7 @@ from task.llm.ollama import OllamaServer
 from task.llm.scripted import Reply, says
 from task.llm.transport import Retries, new_session
 from task.local.model.decision import REPLIED
-from task.local.model.prompt import ANSWER, DECIDE
+from task.local.model.prompt import CONTINUE, DECIDE
 from task.product.backends import SizedOllamaModel
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS
@@ -75,9 +75,9 @@ async def answered(
 
 def conversation(body: dict[str, Any]) -> list[tuple[str, str]]:
     """A request's messages without what asks for the next step at their end, and what was decided."""
-    ends = re.compile(f"(\n\n)?({re.escape(DECIDE)}|{re.escape(ANSWER)}).*", re.DOTALL)
+    ends = re.compile(f"(\n\n)?({re.escape(DECIDE)}|{re.escape(CONTINUE)}).*", re.DOTALL)
     messages = body["messages"]
-    if messages[-1]["content"] == ANSWER:
+    if messages[-1]["content"] == CONTINUE:
         *messages, decided, _ = messages
         assert decided == {"role": "assistant", "content": REPLIED}
     return [(message["role"], ends.sub("", message["content"])) for message in messages]

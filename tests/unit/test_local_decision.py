@@ -125,7 +125,7 @@ def test_the_predicted_beginning_is_the_one_of_the_default_tools() -> None:
 
 
 def test_the_beginning_names_the_agent_and_not_the_models_maker() -> None:
-    assert prefix(DEFAULT_TOOLS).startswith("You are DIAL's General Purpose Agent, an assistant with tools.")
+    assert "Your name is General Purpose Agent." in prefix(DEFAULT_TOOLS)
 
 
 def test_the_products_own_prompt_is_removed_and_another_one_stays() -> None:

@@ -100,9 +100,7 @@ async def test_a_reply_streams_from_a_second_free_request_with_the_same_beginnin
         answer = await answered(served_by(peer, session))
     decision, prose = peer.requests
     assert (answer.message().content, answer.finish_reason, answer.usage) == ("Two, I think.", "stop", Usage(22, 9))
-    *beginning, decided, _ = prose.messages
-    assert beginning == decision.messages
-    assert decided == {"role": "assistant", "content": '[{"tool":"reply"}]'}
+    assert prose.messages[:-1] == decision.messages[:-1]
     assert "response_format" not in prose.body
 
 

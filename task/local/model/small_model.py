@@ -44,7 +44,19 @@ from task.local.model.decision import (
     table_step,
     unread,
 )
-from task.local.model.prompt import ANSWER, ASK, READER, RUNNER, TABLES, deciding, fitted, offered, rendered, tokens
+from task.local.model.prompt import (
+    ANSWER,
+    ASK,
+    CONTINUE,
+    READER,
+    RUNNER,
+    TABLES,
+    deciding,
+    fitted,
+    offered,
+    rendered,
+    tokens,
+)
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
@@ -206,8 +218,8 @@ class _Request:
             messages, ask, head = self._table.asked, ASK, TABLES
             result = fitted(self._table.messages[-1:], self._room // 2)
             after = (assistant(self._table.decided), *rendered(result, (), self._table.ask, role))
-        elif self._asked:
-            ask, after = self._asked, (assistant(REPLIED), *rendered((), (), ANSWER, role))
+        elif self._asked and role is Role.USER:  # would be asked twice, and might decide again
+            ask, after = self._asked, (assistant(REPLIED), Message(role, CONTINUE))
         # Having decided to reply, it may write a call all the same.
         answer = without_decision(self.answer(messages, ask, options, head, after))
         return with_text_calls(answer, self._messages, self._tools, self._options)
