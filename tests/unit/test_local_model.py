@@ -369,24 +369,3 @@ async def test_what_is_no_plain_rule_is_left_to_the_model(
     async with openai_upstream(REPLY, says("I think so.")) as peer:
         answer = await answered(served_by(peer, session), *asked)
     assert answer.text == "I think so."
-
-
-@pytest.mark.parametrize(
-    ("question", "is_needed"),
-    [
-        ("What do 14 people pay?", True),
-        ("What does a room cost on 24 December?", False),
-        ("What happens after 3 days?", False),
-        ("What does a ticket cost?", False),
-    ],
-)
-async def test_a_price_for_a_number_of_things_is_computed_after_its_text_was_read(
-    session: aiohttp.ClientSession, question: str, is_needed: bool
-) -> None:
-    asked = [user(question), assistant(calls=[LOOKING]), tool_message(LOOKING, "Groups of ten pay 8 euros each.")]
-    async with openai_upstream(calls(SUM), REPLY) as peer:
-        [call] = (await answered(served_by(peer, session), *asked)).message().tool_calls
-        await answered(served_by(peer, session), *asked, assistant(calls=[call]), tool_message(call, "2"))
-    first, second = (json.dumps(request.body["response_format"]) for request in peer.requests)
-    assert ('"reply"' not in first) is is_needed
-    assert '"reply"' in second

@@ -46,7 +46,6 @@ _REST = re.compile(r"(?i)\b(?:change|back|left|remains?|remaining)\b")
 _NUMBER = re.compile(r"(?<![\d.])\d++(?:\.\d++)?")
 _RATE = re.compile(rf"(?i)({_NUMBER.pattern}) (cents?|euros?|dollars?|pounds?|francs?) (?:an?|per) ([a-z]+)")
 _CAP = re.compile(rf"(?i)(?:at most|(?:never|not|no) more than) ({_NUMBER.pattern}) (?:euro|dollar|pound|franc)")
-_PRICED = re.compile(rf"(?s)^(?=.*\b(?:pay|costs?|price|fee|fine)\b).*\b{_NUMBER.pattern} [a-z]{{3,}}")
 _WORD = re.compile(r"[a-z]{4,}")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n{2,}")
 _Json = dict[str, Any]
@@ -173,13 +172,6 @@ def ruled(messages: Sequence[Message]) -> list[Call]:
             found[f"min({counts[0]}*{price}, {caps[0]})" if caps else f"{counts[0]}*{price}"] = len(shared)
     best = [term for term, shared in found.items() if shared == max(found.values())]
     return [(CALCULATOR, {"expression": best[0]})] if len(best) == 1 else []
-
-
-def is_priced(messages: Sequence[Message]) -> bool:
-    """Whether the question asks for the price of a number of things, and a text was read but nothing computed."""
-    last = last_question(messages)
-    question, read = without_note(messages[last].text()), any(place > last for place, _, _ in readings(messages))
-    return read and bool(_PRICED.search(question)) and all(name == READER for name, _ in calls_made(messages))
 
 
 def computed(messages: Sequence[Message]) -> str:

@@ -39,7 +39,6 @@ from task.local.model.decision import (
     calls_made,
     computed,
     decision_schema,
-    is_priced,
     ruled,
     table_step,
     unread,
@@ -163,7 +162,6 @@ class _Request:
 
     async def _decide(self) -> AsyncGenerator[Waiting | ModelWarning]:
         # The JSON of the next step; it ends early where a reply is nearly as likely as the chosen tool.
-        priced = False
         if self._table:
             messages, ask, head, bias = self._table.messages, self._table.ask, TABLES, [CHART, CHART_BIAS]
             schema = self._table.schema()
@@ -171,10 +169,7 @@ class _Request:
             messages, head, bias = self._messages, "", [REPLY, self._model.reply_bias]
             addresses = addresses_in(messages)
             ask = deciding(messages, addresses["file_url"], bool(self._earlier))
-            priced = self._calculates and is_priced(messages)
-            # A small model would quote the price.
-            choice = {"function": {"name": CALCULATOR}} if priced else self._options.tool_choice
-            schema = decision_schema(self._tools, unread(addresses, messages), choice)
+            schema = decision_schema(self._tools, unread(addresses, messages), self._options.tool_choice)
         if schema is None:
             return
         self._asked = "" if self._table else ask
@@ -188,7 +183,6 @@ class _Request:
                         isinstance(delta, WeighedText)
                         and _CHOOSES.fullmatch(self._decision)
                         and delta.text != REPLY
-                        and not priced
                         and delta.nearly(REPLY, self._model.reply_bias)
                     ):
                         return
