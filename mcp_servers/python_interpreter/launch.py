@@ -19,6 +19,7 @@ from mcp_servers.sandbox.policy import TierName
 from mcp_servers.sandbox.tiers import Tier
 
 ENDING_SECONDS = 10.0
+NICE = 5  # the agent's answers take precedence over code
 
 
 class NoSandbox(Exception):
@@ -52,6 +53,7 @@ class Launcher:
             memory=config.limits.memory_bytes,
             file_bytes=config.limits.work_bytes,
             processes=config.limits.processes,
+            nice=NICE,
         )
         return cls(tier, own_uids, readable, limits)
 

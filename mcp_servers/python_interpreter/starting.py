@@ -81,7 +81,9 @@ class Starter:
     async def _forked(self, policy: Policy, arguments: list[str], log: int) -> KernelProcess:
         if policy.tier != "bubblewrap":
             return KernelProcess(*await self._templates.fork(policy, ["", *arguments], log))
-        sandbox = await _launched(policy, HOLDING, log)
+        # The system refuses a second change of a session's share within a tenth of a second: it is the kernel's.
+        holding = policy._replace(limits=policy.limits._replace(nice=None))
+        sandbox = await _launched(holding, HOLDING, log)
         assert sandbox.stdout is not None
         try:
             if not await sandbox.stdout.readline():

@@ -57,7 +57,7 @@ def join(policy: Policy, bubblewrap: int) -> None:
     joining.join(bubblewrap)
     if os.fork() != 0:
         os._exit(0)
-    os.setsid()
+    os.setpgid(0, 0)  # in the session whose share of the processor is set
 
 
 def confine(policy: Policy) -> None:

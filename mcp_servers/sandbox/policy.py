@@ -32,6 +32,7 @@ class Limits(NamedTuple):
     """Resource limits of every process of the run; bytes, seconds and counts; None leaves the launcher's own.
 
     `run_memory` is for all processes of the run together; the launcher then stays beside the program to watch it.
+    `nice` is their least niceness.
     """
 
     memory: int | None = 1024 * MIB
@@ -42,6 +43,7 @@ class Limits(NamedTuple):
     # Counted per uid, including threads: effective only with a separate uid or user namespace, or with `run_memory`.
     processes: int | None = 128
     run_memory: int | None = None
+    nice: int | None = None
 
 
 class Policy(NamedTuple):

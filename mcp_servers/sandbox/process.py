@@ -6,6 +6,7 @@ import resource
 import signal
 import struct
 import sys
+from contextlib import suppress
 
 from mcp_servers.sandbox.errors import SandboxError
 from mcp_servers.sandbox.libc import (
@@ -63,11 +64,21 @@ def apply_limits(limits: Limits, mark: int | None, counts_processes: bool) -> No
     for kind, value in wanted.items():
         if value is not None:
             _lower(kind, value)
+    if limits.nice is not None:
+        yield_to_others(limits.nice)
     if mark is not None:
         try:
             resource.setrlimit(MARK_LIMIT, (mark, mark))
         except (OSError, ValueError):
             raise SandboxError("mark: this process already runs under a lower one") from None
+
+
+def yield_to_others(nice: int) -> None:
+    """Give this process and its session at least that niceness."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+    # Outside of control groups many systems first divide the processor among sessions, whatever is in them.
+    with suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:
+        autogroup.write(str(nice))
 
 
 def become(uid: int | None, keep: int = 0, umask: int = 0o077) -> None:

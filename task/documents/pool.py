@@ -23,6 +23,7 @@ from task.telemetry.operations import queued
 logger = logging.getLogger(__name__)
 
 PROCESSES = 3
+NICE = 5  # streaming answers take precedence over documents being read
 _TINY, _LARGE = 32 * 1024, 4 * 2**20
 _ERRORS = {kind.__name__: kind for kind in (ToolError, NotText, Unreadable, UnsupportedFile)}
 _ROOT = Path(__file__).parents[2]
@@ -200,7 +201,7 @@ def _command(limits: ReaderLimits) -> list[str]:
         "workdir": "/",
         "read_only": [sys.prefix, sys.base_prefix, str(_ROOT / "task")],
         "environment": _ENVIRONMENT,
-        "limits": {"memory": limits.memory_bytes, "file_bytes": None},
+        "limits": {"memory": limits.memory_bytes, "file_bytes": None, "nice": NICE},
         "allow_unsafe": True,
     }
     launcher = str(_ROOT / "mcp_servers" / "sandbox" / "__main__.py")

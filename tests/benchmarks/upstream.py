@@ -3,9 +3,10 @@
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
 `chain 5` (five turns with one call of `noop`, then an answer), `parallel 8` (eight calls of `slow` in one turn, then an
 answer), `note x` (a call of `write_note`, then its result), `record x 50 20` (the same with `record`, after 50 chunks),
-`add 3` (code that adds to a variable, then what it has printed), `search 3` (document number 3 is searched) or a
-`plan`, whose times `planned` gives. The progress of a script is read from the tool messages after that user message, so
-no state is kept.
+`add 3` (code that adds to a variable, then what it has printed), `spin 3` (code that counts so many times), `search 3`
+(document number 3 is searched; from `WICKED` on it is HTML that takes long to read), `echo` (an answer of the lines
+below it) or a `plan`, whose times `planned` gives. The progress of a script is read from the tool messages after that
+user message, so no state is kept.
 Like DIAL Core it also returns a bucket, the limits of its models and the files of documents, which have CHARACTERS.
 `python -m tests.benchmarks.upstream PORT [CHARACTERS]`
 """
@@ -27,9 +28,11 @@ _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-
 _JSON_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 _LISTINGS = {b"/v1/bucket": b'{"bucket":"b1"}', b"/openai/models/": b'{"limits":{"max_total_tokens":128000}}'}
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
-_FILE = re.compile(rb"/v1/(metadata/)?files/b1/manual-(\d+)\.txt")
+_FILE = re.compile(rb"/v1/(metadata/)?files/b1/manual-(\d+)\.(?:txt|html)")
 _FILE_HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\nETag: "%d"\r\n\r\n'
 FIRST_CHARACTERS = 20_000  # document 0 is short
+WICKED, PIECE = 900, 4_000  # the first such document; characters of a piece of an echo
+HTML = ("](http:", "[image: ", "<a href=x>y</a> ", "<table><tr><td>a", "<ul><li>a", "&lt;", "<b><i>", "<!--")
 NOUNS = (
     "oven", "door", "glass", "tray", "soapy", "water", "timer", "defrost", "meat", "poultry", "seal", "roller",
     "warranty", "month", "spring", "repair",
@@ -106,16 +109,18 @@ def scripted(script: str, results: int, last: str) -> Answer:
         case ["add", number, *_] if not results:
             lines = f"total = globals().get('total', 0) + {number}\nprint(f'sum={{total}};')"
             return calling("execute_code", code=lines), 0.0, 0.0
+        case ["spin", count] if not results:
+            return calling("execute_code", code=f"for number in range({count}):\n    pass"), 0.0, 0.0
         case ["note", text] if not results:
             return calling("write_note", text=text), 0.0, 0.0
         case ["record", text, count, milliseconds] if not results:
             return calling("record", int(count), text=text), int(milliseconds) / 1000, 0.0
         case ["search", number, *_] if not results:
-            url = f"files/b1/manual-{number}.txt"
+            url = f"files/b1/manual-{number}.{'txt' if int(number) < WICKED else 'html'}"
             return calling("rag_search_tool", request="How is the seal3 repaired?", file_url=url), 0.0, 0.0
         case ["add" | "note" | "record", *_]:
             return (frame({"role": "assistant", "content": last}), frame({}, "stop")), 0.0, 0.0
-        case ["chain" | "parallel" | "search", *_]:
+        case ["chain" | "parallel" | "search" | "spin", *_]:
             return words(ANSWER_WORDS), 0.0, 0.0
         case _:  # not a script, such as the note that the limit of steps is reached: not the answer that is measured
             return words(1), 0.0, 0.0
@@ -125,7 +130,11 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> Answer:
     """The answer to the last message."""
     asked = max(place for place, message in enumerate(messages) if message["role"] == "user")
     results = sum(message["role"] == "tool" for message in messages[asked + 1 :])
-    script = str(messages[asked]["content"]).partition("\n")[0]  # the time of day and attachments stand behind it
+    # The time of day and attachments stand behind it.
+    script, _, more = str(messages[asked]["content"]).partition("\n")
+    if script == "echo":
+        pieces = (more[start : start + PIECE] for start in range(0, len(more), PIECE))
+        return (*words(1)[:2], *(frame({"content": piece}) for piece in pieces), frame({}, "stop")), 0.0, 0.0
     if not script.startswith("plan "):
         return scripted(script, results, str(messages[-1]["content"]) if results else "")
     plan = orjson.loads(script.removeprefix("plan "))
@@ -189,12 +198,15 @@ class Peer(asyncio.Protocol):
 
 
 def _file(number: int, characters: int, *, listed: bool) -> bytes:
-    content, kind = prose(number, characters if number else FIRST_CHARACTERS).encode(), b"text/plain"
+    content, kind, name = prose(number, characters if number else FIRST_CHARACTERS).encode(), b"text/plain", "txt"
+    if number >= WICKED:
+        unit = HTML[(number - WICKED) % len(HTML)]
+        content, kind, name = f"<html><body>{number} {unit * (characters // len(unit))}".encode(), b"text/html", "html"
     if listed:
         listing = {
-            "name": f"manual-{number}.txt", "parentPath": None, "bucket": "b1", "nodeType": "ITEM",
-            "url": f"files/b1/manual-{number}.txt", "resourceType": "FILE", "contentLength": len(content),
-            "contentType": "text/plain", "etag": str(number),
+            "name": f"manual-{number}.{name}", "parentPath": None, "bucket": "b1", "nodeType": "ITEM",
+            "url": f"files/b1/manual-{number}.{name}", "resourceType": "FILE", "contentLength": len(content),
+            "contentType": kind.decode(), "etag": str(number),
         }  # fmt: skip
         content, kind = orjson.dumps(listing), b"application/json"
     return _FILE_HEAD % (kind, len(content), number) + content

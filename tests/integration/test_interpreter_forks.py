@@ -1,5 +1,6 @@
 """Kernels forked from a template: it may die, nobody shares its state, and nothing of a kernel outlives its server."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import zmq.asyncio
 from mcp_servers.python_interpreter.config import Config, Limits
 from mcp_servers.python_interpreter.forks import PROGRAM
 from mcp_servers.python_interpreter.kernels import Kernel
-from mcp_servers.python_interpreter.launch import Launcher
+from mcp_servers.python_interpreter.launch import NICE, Launcher
 from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.runtime import runtime_folder
 from mcp_servers.python_interpreter.starting import Starter
@@ -39,6 +40,17 @@ async def talks(folder: Path, *options: str) -> AsyncGenerator[tuple[RunningInte
 def template_of(server: RunningInterpreter) -> psutil.Process:
     children = psutil.Process(server.process.pid).children()
     return next(child for child in children if any("template.py" in word for word in child.cmdline()))
+
+
+@pytest.mark.parametrize("tier", SAMPLED)
+async def test_code_runs_below_the_priority_of_the_agent(tmp_path: Path, tier: str) -> None:
+    async with talks(tmp_path, "--tier", tier) as (server, talk):
+        assert (await talk("a").run("import os; os.getpriority(os.PRIO_PROCESS, 0)"))["result"] == str(NICE)
+        below = [child for child in psutil.Process(server.process.pid).children(recursive=True) if child.nice() == NICE]
+        sessions = [Path(f"/proc/{child.pid}/autogroup") for child in below]
+        shares = [session.read_text(encoding="utf-8") for session in sessions if session.exists()]
+        assert below
+        assert all(share.endswith(f"nice {NICE}\n") for share in shares) or os.geteuid() != 0
 
 
 @pytest.mark.fault("interpreter: a template of kernels that dies")

@@ -14,7 +14,7 @@ import pytest
 
 from task.documents.extract import extract
 from task.documents.model import Block, Extraction, Unreadable, UnsupportedFile
-from task.documents.pool import ReaderLimits, ReaderPool
+from task.documents.pool import NICE, ReaderLimits, ReaderPool
 from task.documents.worker import DOCUMENTS
 from task.errors import ToolError
 from tests.support import pdfs
@@ -87,6 +87,12 @@ async def test_a_reader_gives_what_the_file_holds(pooled: Pooled) -> None:
         found = extract(name, content)
         assert await pool.extraction(name, content) == found
     assert await waiting(2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere readers have the priority of the agent")
+async def test_readers_run_below_the_priority_of_the_agent(pooled: Pooled) -> None:
+    assert await pooled().extraction("a.csv", REPORT)
+    assert {reader.nice() for reader in await waiting(2)} == {NICE}
 
 
 async def test_small_plain_text_needs_no_process(pooled: Pooled) -> None:
