@@ -5,9 +5,10 @@ Redis, nginx, two interpreters, three agents whose clocks are five minutes apart
 third of the time has no faults; then they come at random times, which follow from the seed, under the same load. People
 read their answers as clients should: they send a request that fails once more under its `Idempotency-Key`, and ask
 again for the events after the last one they have. At the end all sessions, runs and questions are read back and
-compared with what people were told, and with what the tools have written. Exit code 1 unless nothing was lost, nothing
-was done twice, no agent failed unexpectedly (HTTP 500), and more than half of the questions were answered. FOLDER gets
-the logs of the agents.
+compared with what people were told, and with what the tools have written; what cannot be read in time is asked for
+again. Exit code 1 where something was lost or done twice, where an agent failed unexpectedly (HTTP 500), or where as
+many questions were refused as answered; 2 where the machine was too slow to find out. FOLDER gets the logs of the
+agents.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from time import perf_counter
 import aiohttp
 
 from tests.benchmarks import processes
-from tests.benchmarks.scale_audit import Report, audit, unsettled
+from tests.benchmarks.scale_audit import Report, audit, unsettled, verdict
 from tests.benchmarks.scale_faults import Faults
 from tests.benchmarks.scale_people import ANSWER_SECONDS, Person, Turn
 from tests.support.cluster import FAKETIME, cluster
@@ -37,8 +38,7 @@ from tests.support.postgres_server import DEBIAN
 SECONDS, CONVERSATIONS, SEED = 300.0, 200, 1
 CLOCKS = (0, 300, -300)  # seconds by which the replicas' clocks are off
 QUIET = 1 / 3  # the share of the time without faults
-THINKS = (20.0, 60.0)  # seconds: 200 people then ask five questions a second, which two cores answer
-IMPATIENT = (0.5, 2.0)  # in a run of less than a minute
+RATE = 5  # questions a second, which two cores answer
 NEEDED = {"nginx": "nginx-light", "redis-server": "redis-server"}
 CODERS = 20  # of so many people one runs code
 
@@ -51,9 +51,8 @@ def variables(upstream: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> bool:
-    """Run it all and print the figures; whether nothing was lost, done twice, or failed, and most questions were
-    answered."""
+async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> int:
+    """Run it all and print the figures; the exit code."""
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(processes.upstream(core=None))
         kernels = folder / "kernels"
@@ -61,9 +60,9 @@ async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> 
         fleet = await stack.enter_async_context(interpreter_fleet(kernels, 2))
         more = {"PYINTERPRETER_MCP_URL": fleet.url, "AGENT_MCP_TOKEN": TOKEN}
         made = await stack.enter_async_context(cluster(folder, variables(upstream) | more, clocks=CLOCKS))
-        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(ANSWER_SECONDS, sock_connect=10)
+        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(ANSWER_SECONDS)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, timeout=timeout))
-        thinks = THINKS if seconds >= 60 else IMPATIENT
+        thinks = conversations / RATE * 0.5, conversations / RATE * 1.5
         keys = await made.keys([f"person-{number}" for number in range(conversations)])
         people = [Person(number, made.url, key, session, thinks) for number, key in enumerate(keys)]
         for person in people[::CODERS]:
@@ -88,13 +87,15 @@ async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> 
     rates = early / (seconds * QUIET), (len(turns) - early) / (seconds * (1 - QUIET))
     print(
         f"Questions {len(turns):,} ({rates[0]:.1f} a second without faults, {rates[1]:.1f} with them), "
-        f"answered {answered:,}"
+        f"answered {answered:,}, late {sum(turn.late for turn in turns):,}"
     )
     _print_counts(report, turns)
     _print_seconds([turn for person in people for turn in person.turns[1:]], faults_from)
     for kind, example in report.examples.items():
         print(f"  {kind}: {example}")
-    return not (report.lost or report.duplicated or report.failed) and 2 * answered > len(turns)
+    code, reason = verdict(report, turns)
+    print(reason)
+    return code
 
 
 def _print_counts(report: Report, turns: Sequence[Turn]) -> None:
@@ -141,13 +142,16 @@ def main() -> None:
         sys.exit(f"make scale needs these Debian packages: {' '.join(packages)}")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            sound = asyncio.run(scale(Path(folder), given.seed, given.seconds, given.conversations))
+            code = asyncio.run(scale(Path(folder), given.seed, given.seconds, given.conversations))
+        except TimeoutError:
+            code = 2
+            print("This measured nothing: the machine was too slow for a fault, or for its end.")
         finally:
             if given.logs is not None:
                 given.logs.mkdir(parents=True, exist_ok=True)
                 for log in Path(folder).glob("*/agent.log"):
                     shutil.copy(log, given.logs / f"{log.parent.name}.log")
-    sys.exit(0 if sound else 1)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

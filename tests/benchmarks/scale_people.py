@@ -15,7 +15,7 @@ import orjson
 from tests.benchmarks.upstream import WORD
 
 WORDS, PAUSE_MS = 40, 50
-RETRY_SECONDS, ANSWER_SECONDS = 1.0, 150.0
+RETRY_SECONDS, ANSWER_SECONDS, READ_SECONDS = 1.0, 150.0, 600.0
 BROKEN = (aiohttp.ClientError, TimeoutError, ConnectionError)
 SUM = re.compile(r"sum=(\d+);")
 Event = dict[str, Any]
@@ -25,9 +25,16 @@ class Refused(Exception):
     """The request was not answered, or not to its end; the text says how."""
 
 
+class Gone(Refused):
+    """What was to be read back is not there."""
+
+
 @dataclass(slots=True)
 class Turn:
-    """What a person asked and what became of it. `runs` has the events that were seen of each run, by their numbers."""
+    """What a person asked and what became of it. `runs` has the events that were seen of each run, by their numbers.
+
+    It is `late` where the person has stopped waiting: neither answered nor refused.
+    """
 
     word: str
     script: str
@@ -36,6 +43,7 @@ class Turn:
     accepted: bool = False
     answer: str = ""
     refused: str = ""
+    late: bool = False
     words: int = WORDS
     runs: dict[str, dict[int, Event]] = field(default_factory=dict[str, dict[int, Event]])
     approved: list[str] = field(default_factory=list[str])
@@ -100,8 +108,8 @@ class Person:
             except Refused as refusal:
                 turn.refused = str(refusal)
             except TimeoutError:
-                turn.refused = "no answer in time"
-            if turn.refused and turn.script.startswith("add"):  # it may have been done, also in a new kernel
+                turn.late = True
+            if turn.seconds is None and turn.script.startswith("add"):  # it may have been done, also in a new kernel
                 number = int(turn.script.split()[1])
                 self.sums |= {before + number for before in self.sums} | {0, number}
             await _unless(stopping, dice.uniform(*self.thinks))
@@ -220,11 +228,22 @@ class Person:
         return {"Authorization": f"Bearer {self.key}"}
 
     async def read(self, path: str) -> Any:
-        """What a GET returns, once the agents are all there again."""
-        async with self.session.get(f"{self.url}{path}", headers=self._headers) as response:
-            self._note(response)
-            assert response.status == 200, f"GET {path}: HTTP {response.status}"
-            return orjson.loads(await response.read())
+        """What a GET returns, which is sent until it is answered.
+
+        Raises:
+            Gone: there is no such thing.
+            TimeoutError: it is not known by then.
+        """
+        async with asyncio.timeout(READ_SECONDS):
+            while True:
+                with suppress(*BROKEN):
+                    async with self.session.get(f"{self.url}{path}", headers=self._headers) as response:
+                        self._note(response)
+                        if response.status == 404:
+                            raise Gone(f"GET {path}: HTTP 404")
+                        if response.status == 200:
+                            return orjson.loads(await response.read())
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def live(self, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
         """The run's events after that number, as they come, until the stream ends."""
@@ -232,15 +251,21 @@ class Person:
         async with self.session.get(f"{self.url}/runs/{run_id}/events", headers=headers) as response:
             self._note(response)
             if response.status == 404:
-                raise Refused("the run is gone")
+                raise Gone(f"the run {run_id}: HTTP 404")
+            if response.status != 200:
+                raise ConnectionError(f"HTTP {response.status}")
             async for line in response.content:
                 if line.startswith(b"data: {"):
                     yield orjson.loads(line[6:])
 
     async def events(self, run_id: str) -> list[Event]:
-        """All of the run's events."""
-        async with aclosing(self.live(run_id)) as events:
-            return [event async for event in events]
+        """All of the run's events, which are asked for until they have come to their end."""
+        async with asyncio.timeout(READ_SECONDS):
+            while True:
+                with suppress(*BROKEN):
+                    async with aclosing(self.live(run_id)) as events:
+                        return [event async for event in events]
+                await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _unless(stopping: asyncio.Event, seconds: float) -> None:
