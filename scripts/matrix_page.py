@@ -19,7 +19,7 @@ The product and the provider's peer, which speaks the provider's protocol, are p
 gets the product's own toolbox in the test's process. A conversation is driven from outside: over HTTP, in a terminal,
 by the client of an editor.
 `make test-system` holds all of them, `make test` a sample. The columns of the HTTP doors (DIAL, /v1, /v1 streaming,
-/chat) are held once more through [one address](operations.md#replicas): nginx in front of two agents that share a
+/chat) are held once more through [one address](operations.md#replicas): HAProxy in front of two agents that share a
 PostgreSQL, which divides the turns of each conversation between them.
 
 ## What is compared

@@ -11,6 +11,7 @@ PACKAGES: dict[str, str] = {
     "bwrap": "bubblewrap",
     "faketime": "faketime",
     "git": "git",
+    "haproxy": "haproxy",
     "ip": "iproute2",
     "nginx": "nginx-light",
     "pg_ctlcluster": "postgresql",  # its server is off the PATH in Debian

@@ -1,10 +1,10 @@
-"""What replicas cost: CPU per conversation of three agents that share PostgreSQL and nginx, as a multiple of one's; and
-what a second worker costs, as a multiple of an agent with one.
+"""What replicas cost: CPU per conversation of three agents that share PostgreSQL and HAProxy, as a multiple of one's;
+and what a second worker costs, as a multiple of an agent with one.
 
-The three are compared with three agents that each have a PostgreSQL and an nginx alone, and as many people. These too
+The three are compared with three agents that each have a PostgreSQL and an HAProxy alone, and as many people. These too
 are served at the same time, as processes that compete for cores and caches take more CPU, shared engines or not.
 The conversations are tool turns and answers that stream at a model's pace, through the DIAL door and `/v1`; the CPU is
-that of agents, PostgreSQL and nginx together.
+that of agents, PostgreSQL and HAProxy together.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def parts(name: str, spent: list[Cost]) -> list[Figure]:
         Figure(f"{name}, CPU per conversation", statistics.median(each.cpu for each in spent) * 1e3, "ms"),
         Figure(f"{name}, of it the agents", cost.agent * 1e3, "ms"),
         Figure(f"{name}, of it PostgreSQL", cost.postgres * 1e3, "ms"),
-        Figure(f"{name}, of it nginx", cost.nginx * 1e3, "ms"),
+        Figure(f"{name}, of it the balancer", cost.balancer * 1e3, "ms"),
         Figure(f"{name}, statements", cost.statements, ""),
     ]
 

@@ -1,7 +1,7 @@
-"""What the pieces of a turn cost: CPU of agent, PostgreSQL and nginx, statements and bytes of WAL.
+"""What the pieces of a turn cost: CPU of agent, PostgreSQL and HAProxy, statements and bytes of WAL.
 
 Each piece is the difference between turns that differ in this one thing, held by 24 conversations at a time before a
-real agent, PostgreSQL and nginx. docs/performance.md says what follows from the figures.
+real agent, PostgreSQL and HAProxy. docs/performance.md says what follows from the figures.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ def parts(name: str, cost: Cost) -> list[Figure]:
     return [
         Figure(f"{name}: agent", cost.agent * 1e3, "ms"),
         Figure(f"{name}: PostgreSQL", cost.postgres * 1e3, "ms"),
-        Figure(f"{name}: nginx", cost.nginx * 1e3, "ms"),
+        Figure(f"{name}: balancer", cost.balancer * 1e3, "ms"),
         Figure(f"{name}: statements", cost.statements, "", GOALS.get(name)),
         Figure(f"{name}: WAL", cost.wal, "bytes"),
     ]

@@ -1,4 +1,4 @@
-"""Agents that share a real PostgreSQL behind a real nginx, and what all of them have used so far."""
+"""Agents that share a real PostgreSQL behind a real HAProxy, and what all of them have used so far."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ FROM pg_stat_statements WHERE query NOT ILIKE '%pg_stat_statements%'
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one piece of work: CPU seconds of agents, of the processes they start, of PostgreSQL and of nginx; statements
-    that PostgreSQL received, commits, written rows; bytes."""
+    """Of one piece of work: CPU seconds of agents, of the processes they start, of PostgreSQL and of the balancer;
+    statements that PostgreSQL received, commits, written rows; bytes."""
 
     agent: float = 0.0
     children: float = 0.0
     postgres: float = 0.0
-    nginx: float = 0.0
+    balancer: float = 0.0
     statements: float = 0.0
     commits: float = 0.0
     rows: float = 0.0
@@ -65,7 +65,7 @@ class Cost:
     @property
     def cpu(self) -> float:
         """CPU seconds of everything."""
-        return self.agent + self.children + self.postgres + self.nginx
+        return self.agent + self.children + self.postgres + self.balancer
 
 
 def median(costs: Sequence[Cost]) -> Cost:
@@ -81,7 +81,7 @@ class Replicas:
     agents: Sequence[processes.Application]
     store_url: str
     postgres: int
-    nginx: int
+    balancer: int
     counters: asyncpg.Connection
 
     async def used(self) -> Cost:
@@ -89,7 +89,7 @@ class Replicas:
         assert counts is not None
         return Cost(
             sum(agent.cpu() for agent in self.agents), sum(cpu_of(agent.pid) for agent in self.agents),
-            cpu_of(self.postgres, itself=True), cpu_of(self.nginx, itself=True), **dict(counts),
+            cpu_of(self.postgres, itself=True), cpu_of(self.balancer, itself=True), **dict(counts),
         )  # fmt: skip
 
     async def keys(self, count: int) -> list[str]:
@@ -103,7 +103,7 @@ class Replicas:
 
 @asynccontextmanager
 async def replicas(folder: Path, count: int, upstream: int, **settings: str) -> AsyncGenerator[Replicas]:
-    """`count` agents before that upstream, with a PostgreSQL and an nginx of their own."""
+    """`count` agents before that upstream, with a PostgreSQL and an HAProxy of their own."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(postgres_server(*POSTGRES))
         shared = {
@@ -117,16 +117,16 @@ async def replicas(folder: Path, count: int, upstream: int, **settings: str) -> 
             home.mkdir(parents=True)
             running = processes.application(upstream, home, core=None, **{**shared, **settings})
             agents.append(await stack.enter_async_context(running))
-        port, proxy = free_port(), folder / "nginx"
+        port, proxy = free_port(), folder / "balancer"
         proxy.mkdir()
         urls = (f"http://127.0.0.1:{agent.port}" for agent in agents)
-        nginx = await stack.enter_async_context(balancer(proxy, port, *urls))
+        running_balancer = await stack.enter_async_context(balancer(proxy, port, *urls))
         counters = await asyncpg.connect(server.url)
         stack.push_async_callback(counters.close)
         await counters.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         await asyncio.gather(*(agent.at_rest() for agent in agents))
         assert server.process is not None
-        yield Replicas(port, agents, server.url, server.process.pid, nginx.pid, counters)
+        yield Replicas(port, agents, server.url, server.process.pid, running_balancer.pid, counters)
 
 
 def cpu_of(pid: int, *, itself: bool = False) -> float:

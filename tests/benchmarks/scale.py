@@ -1,14 +1,14 @@
 """Many conversations before three replicas that are killed, frozen, cut off and replaced: what is lost or done twice.
 
 `python -m tests.benchmarks.scale [--seed 1] [--seconds 300] [--conversations 200] [--logs FOLDER]` starts PostgreSQL,
-Redis, nginx, two interpreters, three agents whose clocks are five minutes apart, and a deterministic model. The first
-third of the time has no faults; then they come at random times, which follow from the seed, under the same load. People
-read their answers as clients should: they send a request that fails once more under its `Idempotency-Key`, and ask
-again for the events after the last one they have. At the end all sessions, runs and questions are read back and
-compared with what people were told, and with what the tools have written; what cannot be read in time is asked for
-again. Exit code 1 where something was lost or done twice, where an agent failed unexpectedly (HTTP 500), or where as
-many questions were refused as answered; 2 where the machine was too slow to find out. FOLDER gets the logs of the
-agents.
+Redis, HAProxy, nginx, two interpreters, three agents whose clocks are five minutes apart, and a deterministic model.
+The first third of the time has no faults; then they come at random times, which follow from the seed, under the same
+load. People read their answers as clients should: they send a request that fails once more under its
+`Idempotency-Key`, and ask again for the events after the last one they have. At the end all sessions, runs and
+questions are read back and compared with what people were told, and with what the tools have written; what cannot be
+read in time is asked for again. Exit code 1 where something was lost or done twice, where an agent failed unexpectedly
+(HTTP 500), or where as many questions were refused as answered; 2 where the machine was too slow to find out. FOLDER
+gets the logs of the agents.
 """
 
 import argparse
@@ -39,7 +39,7 @@ SECONDS, CONVERSATIONS, SEED = 300.0, 200, 1
 CLOCKS = (0, 300, -300)  # seconds by which the replicas' clocks are off
 QUIET = 1 / 3  # the share of the time without faults
 RATE = 5  # questions a second, which two cores answer
-NEEDED = {"nginx": "nginx-light", "redis-server": "redis-server"}
+NEEDED = {"haproxy": "haproxy", "nginx": "nginx-light", "redis-server": "redis-server"}
 CODERS = 20  # of so many people one runs code
 
 

@@ -1,4 +1,4 @@
-"""compose/balancer.conf under a real nginx: two agents divide the requests, and one of them may be away or frozen."""
+"""compose/balancer.conf under a real HAProxy: two agents divide the requests, and one of them may be away or frozen."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.system
 WAIT = aiohttp.ClientTimeout(25)
 MANY = 400  # answers
-FEW_SECONDS = {"proxy_read_timeout 45s": "proxy_read_timeout 2s"}
+FEW_SECONDS = {"timeout server 45s": "timeout server 2s"}
 
 
 class Agent:
@@ -28,9 +28,12 @@ class Agent:
         self.breaks = False
         self.may_end = asyncio.Event()
         self.may_end.set()
+        self.is_awake = asyncio.Event()
+        self.is_awake.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests += 1
+        await self.is_awake.wait()
         if self.breaks and request.transport:
             request.transport.abort()
         response = web.StreamResponse()
@@ -40,9 +43,14 @@ class Agent:
         await response.write(b"second")
         return response
 
+    async def alive(self, _: web.Request) -> web.Response:
+        """While it is frozen nothing comes, as from a process that is stopped."""
+        await self.is_awake.wait()
+        return web.Response()
+
     def application(self) -> web.Application:
         app = web.Application()
-        app.add_routes([web.route("*", "/{path:.*}", self.answer)])
+        app.add_routes([web.get("/health", self.alive), web.route("*", "/{path:.*}", self.answer)])
         return app
 
 
@@ -54,7 +62,7 @@ class Frozen:
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
     def received(self) -> list[bytes]:
-        """The first line of each request; to be called once, after nginx has given them up."""
+        """The first line of each request; to be called once, after HAProxy has given them up."""
         found = list[bytes]()
         self._listening.setblocking(False)
         while True:
@@ -65,6 +73,8 @@ class Frozen:
             with connection:
                 connection.settimeout(25)
                 found.append(connection.recv(65536).partition(b"\r\n")[0])
+                if found[-1].startswith((b"GET /health ", b"OPTIONS ")) or not found[-1]:
+                    found.pop()
 
 
 @contextmanager
@@ -77,7 +87,7 @@ def frozen() -> Generator[Frozen]:
 async def balanced(
     folder: Path, *agents: str, changes: Mapping[str, str] | None = None
 ) -> AsyncGenerator[aiohttp.ClientSession]:
-    """Requests to nginx in front of the agents at these addresses."""
+    """Requests to HAProxy in front of the agents at these addresses."""
     port = free_port()
     async with (
         balancer(folder, port, *agents, changes=changes),
@@ -165,3 +175,27 @@ async def test_who_follows_a_run_of_an_agent_that_freezes_meanwhile_can_soon_ask
                 await asyncio.wait_for(quiet.content.read(1), 4)
             one.may_end.set()
             two.may_end.set()
+
+
+@pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
+async def test_a_frozen_agent_is_left_out_and_who_may_repeat_a_request_is_told_at_once(tmp_path: Path) -> None:
+    one, two = Agent(), Agent()
+    async with (
+        served(one.application()) as first,
+        served(two.application()) as second,
+        balanced(tmp_path, first, second) as caller,
+    ):
+
+        async def asked(**headers: str) -> int:
+            async with caller.post("/v1/chat/completions", json={}, headers=headers) as answer:
+                return answer.status if await answer.read() == b"first second" else 0
+
+        one.is_awake.clear()
+        held = [asyncio.create_task(asked()) for _ in range(2)]
+        assert sorted(await asyncio.gather(*(asked(**{"Idempotency-Key": str(key)}) for key in range(2)))) != [200, 200]
+        before = one.requests
+        assert [await asked() for _ in range(6)] == [200] * 6
+        assert one.requests == before
+        assert sum(waiting.done() for waiting in held) == 1
+        one.is_awake.set()
+        assert await asyncio.gather(*held) == [200, 200]

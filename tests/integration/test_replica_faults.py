@@ -1,4 +1,4 @@
-"""Three agents on one PostgreSQL and one Redis behind nginx: each fault under load, and a replica that is frozen."""
+"""Three agents on one PostgreSQL and one Redis behind HAProxy: each fault under load, and a replica that is frozen."""
 
 import asyncio
 import random

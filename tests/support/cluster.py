@@ -1,4 +1,4 @@
-"""Agents as replicas on one PostgreSQL and one Redis behind one nginx, and what may happen to each of them."""
+"""Agents as replicas on one PostgreSQL and one Redis behind one HAProxy, and what may happen to each of them."""
 
 import asyncio
 import os
@@ -178,9 +178,9 @@ async def cluster(folder: Path, variables: Mapping[str, str], clocks: tuple[int,
         stack.push_async_callback(_end, made)
         await made.replicas[0].start()  # makes the tables
         await asyncio.gather(*(replica.start() for replica in made.replicas[1:]))
-        nginx = folder / "nginx"
-        nginx.mkdir()
-        await stack.enter_async_context(balancer(nginx, port, *(replica.url for replica in made.replicas)))
+        place = folder / "balancer"
+        place.mkdir()
+        await stack.enter_async_context(balancer(place, port, *(replica.url for replica in made.replicas)))
         yield made
 
 

@@ -156,7 +156,7 @@ class Row:
 
 @dataclass
 class BalancedRow(Row):
-    """The product is two agents that share a PostgreSQL, behind nginx: a conversation changes between them."""
+    """The product is two agents that share a PostgreSQL, behind HAProxy: a conversation changes between them."""
 
     _: KW_ONLY
     store_url: str
