@@ -18,12 +18,14 @@ import pypdfium2.raw as c
 
 from task.documents.model import Block, Extraction, NotText, Unreadable, as_markdown, counted, runs_of
 from task.documents.pdf_layout import (
+    CHAR_BOX,
     Box,
     Cells,
     Grid,
     Marks,
     PageFrame,
     TextRun,
+    corners_of,
     grids_of,
     in_reading_order,
     may_have_columns,
@@ -59,10 +61,6 @@ _EDGES_OF_A_TABLE = 5
 _SHAPES_OF_A_TEXT = 20
 _MOST_OF_THE_PAGE = 0.5
 _SMALLEST_GAP = 9.0
-# With addresses in place of objects, which makes a call twice as fast.
-_CHAR_BOX = ctypes.cast(
-    c.FPDFText_GetCharBox, ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *[ctypes.c_void_p] * 4)
-)
 _HYPHEN = "\x02"  # pdfium's mark of a hyphen that ends a line, which its text omits together with the line end
 
 
@@ -287,18 +285,15 @@ def _plain(text: str) -> str:
 def _runs(textpage: Any, frame: PageFrame, cells: Cells) -> list[TextRun]:
     runs: list[TextRun] = []
     line, last, cell = 0, None, None
-    # Prepared once: they run for each letter.
-    corners = (ctypes.c_double * 4)()
-    raw = ctypes.cast(textpage.raw, ctypes.c_void_p).value
-    places = [ctypes.addressof(corners) + 8 * n for n in range(4)]
+    raw, corners, places = corners_of(textpage)
 
     def box_at(index: int) -> Box:
-        _CHAR_BOX(raw, index, *places)
+        CHAR_BOX(raw, index, *places)
         left, right, bottom, top = corners[:]
         return frame.box(left, bottom, right, top)
 
     def cell_at(index: int, near: Box | None) -> Box | None:
-        _CHAR_BOX(raw, index, *places)
+        CHAR_BOX(raw, index, *places)
         left, right, bottom, top = corners[:]
         x, y = frame.middle(left, bottom, right, top)
         return near if near is not None and near.holds(x, y) else cells.around(x, y)

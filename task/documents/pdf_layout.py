@@ -26,6 +26,18 @@ _THIN = 3.0
 _SHORTEST = 4.0
 _DEEPEST = 4
 _Place = tuple[float, float]
+
+
+def _by_address(function: Any, *types: Any) -> Any:
+    # With numbers in place of objects a call takes half as long; the first type is that of the result.
+    return ctypes.cast(function, ctypes.CFUNCTYPE(*types))
+
+
+_AT = ctypes.c_void_p
+CHAR_BOX = _by_address(c.FPDFText_GetCharBox, ctypes.c_int, _AT, ctypes.c_int, _AT, _AT, _AT, _AT)
+_RECT = _by_address(c.FPDFText_GetRect, ctypes.c_int, _AT, ctypes.c_int, _AT, _AT, _AT, _AT)
+_OBJECT = _by_address(c.FPDFPage_GetObject, _AT, _AT, ctypes.c_int)
+_KIND = _by_address(c.FPDFPageObj_GetType, ctypes.c_int, _AT)
 _Corners = tuple[float, float, float, float]
 
 
@@ -138,24 +150,32 @@ class PageFrame:
         return (box.x0 + box.x1) / 2, (box.top + box.bottom) / 2
 
 
+def _address(item: Any) -> int:
+    return ctypes.cast(item.raw, _AT).value or 0
+
+
+def corners_of(textpage: Any) -> tuple[int, Any, list[int]]:
+    """The page's address, an array of four numbers, and their addresses, for calls that are made for each letter."""
+    corners = (ctypes.c_double * 4)()
+    return _address(textpage), corners, [ctypes.addressof(corners) + 8 * place for place in range(4)]
+
+
 def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
     """Whether the page often draws text side by side, as columns or a table do; a quick check."""
-    raw, read = textpage.raw, c.FPDFText_GetRect
-    corners = left, top, right, bottom = tuple(ctypes.c_double() for _ in range(4))
-    # For speed this uses the page's own coordinates, with the axes exchanged where it is shown lying.
-    start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
+    raw, corners, places = corners_of(textpage)
     side_by_side, last_start, last_end, last_low, last_high = 0, 0.0, 0.0, 0.0, 0.0
-    count = c.FPDFText_CountRects(raw, 0, -1)
+    count = c.FPDFText_CountRects(textpage.raw, 0, -1)
     # On a page with many rectangles the beginning, the middle and the end are enough.
     starts = (0, (count - _WINDOW) // 2, count - _WINDOW)
     windows = [range(start, start + _WINDOW) for start in starts] if count > 3 * _WINDOW else [range(count)]
     for index in chain.from_iterable(windows):
-        read(raw, index, *corners)
-        middle = (low.value + high.value) / 2
-        if last_low < middle < last_high:
-            gap = max(start.value - last_end, last_start - end.value)
-            side_by_side += gap > _GUTTER
-        last_start, last_end, last_low, last_high = start.value, end.value, low.value, high.value
+        _RECT(raw, index, *places)
+        left, top, right, bottom = corners[:]
+        # For speed this uses the page's own coordinates, with the axes exchanged where it is shown lying.
+        start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
+        if last_low < (low + high) / 2 < last_high:
+            side_by_side += max(start - last_end, last_start - end) > _GUTTER
+        last_start, last_end, last_low, last_high = start, end, low, high
     return side_by_side >= (_FEWEST_LINES if count <= 3 * _WINDOW else _FEWEST_LINES // 2)
 
 
@@ -207,11 +227,10 @@ class Marks:
     def __init__(self, page: Any, frame: PageFrame) -> None:
         self._frame, self.edges, self.pictures, self.shapes = frame, list[Box](), 0.0, 0
         self._corners = tuple(ctypes.c_float() for _ in range(4))
-        raw, item_at, kind_of, text = page.raw, c.FPDFPage_GetObject, c.FPDFPageObj_GetType, c.FPDF_PAGEOBJ_TEXT
-        for index in range(c.FPDFPage_CountObjects(raw)):
-            item = item_at(raw, index)
-            if (kind := kind_of(item)) != text:
-                self._object(item, kind, PdfMatrix(), 0)
+        raw, item_at, kind_of, text = _address(page), _OBJECT, _KIND, c.FPDF_PAGEOBJ_TEXT
+        for index in range(c.FPDFPage_CountObjects(page.raw)):
+            if (kind := kind_of(item_at(raw, index))) != text:
+                self._object(c.FPDFPage_GetObject(page.raw, index), kind, PdfMatrix(), 0)
         left, bottom, right, top = page.get_bbox()
         self.pictures = min(1.0, self.pictures / max(1.0, (right - left) * (top - bottom)))
         if len(self.edges) > MOST_EDGES:

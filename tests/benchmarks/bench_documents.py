@@ -121,7 +121,7 @@ def main() -> None:
     plain = seconds(lambda: list(csv.reader(table_rows.decode().splitlines())))
     same, other = uvloop.run(of_second_user())
     report([
-        *of_pdf("PDF, prose, table detection on", prose(100), 1.6),
+        *of_pdf("PDF, prose, table detection on", prose(100), 1.25),
         *of_pdf("PDF, plain lines", pdfs.text_pdf(200), 1.6),
         *of_pdf("PDF, a ruled table on every page", table(1_000), 9),
         Figure(f"CSV, {ROWS:,} rows of 8 to pages", read("a.csv", table_rows), "s", bare=plain, bare_goal=3),
