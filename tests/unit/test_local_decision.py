@@ -124,10 +124,6 @@ def test_the_predicted_beginning_is_the_one_of_the_default_tools() -> None:
     assert "read_file_lines" not in prefix(DEFAULT_TOOLS)
 
 
-def test_the_beginning_names_the_agent_and_not_the_models_maker() -> None:
-    assert "Your name is General Purpose Agent." in prefix(DEFAULT_TOOLS)
-
-
 def test_the_products_own_prompt_is_removed_and_another_one_stays() -> None:
     plain = rendered([system(f"{SYSTEM_PROMPT}\n\nSpeak like a pirate."), user("Hi")], DEFAULT_TOOLS, None)
     assert plain[0].text() == prefix(DEFAULT_TOOLS) + "\n\nSpeak like a pirate."

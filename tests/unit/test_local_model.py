@@ -369,3 +369,14 @@ async def test_what_is_no_plain_rule_is_left_to_the_model(
     async with openai_upstream(REPLY, says("I think so.")) as peer:
         answer = await answered(served_by(peer, session), *asked)
     assert answer.text == "I think so."
+
+
+@pytest.mark.parametrize(("question", "is_named"), [("Who are you?", True), ("Who wrote Emma?", False)])
+async def test_the_model_reads_the_agents_name_where_it_is_asked_for(
+    session: aiohttp.ClientSession, question: str, is_named: bool
+) -> None:
+    async with openai_upstream(REPLY, says("Me.")) as peer:
+        await answered(served_by(peer, session), user(question))
+    decision, prose = peer.requests
+    assert ("Your name is General Purpose Agent." in prose.messages[-1]["content"]) is is_named
+    assert "General Purpose Agent" not in json.dumps(decision.messages)

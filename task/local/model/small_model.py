@@ -50,6 +50,7 @@ from task.local.model.prompt import (
     READER,
     RUNNER,
     TABLES,
+    answering,
     deciding,
     fitted,
     offered,
@@ -205,7 +206,8 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        messages, ask, head, role = self._messages, ANSWER if self._tools else None, "", self._model.tail_role
+        ask = answering(self._messages, ANSWER) if self._tools else None
+        messages, head, role = self._messages, "", self._model.tail_role
         after: Sequence[Message] = ()
         # The answer continues what was asked and decided, whose beginning is in the engine's cache.
         if self._table and self._table.computed:
@@ -213,7 +215,7 @@ class _Request:
             result = fitted(self._table.messages[-1:], self._room // 2)
             after = (assistant(self._table.decided), *rendered(result, (), self._table.ask, role))
         elif self._asked and role is Role.USER:  # would be asked twice, and might decide again
-            ask, after = self._asked, (assistant(REPLIED), Message(role, CONTINUE))
+            ask, after = self._asked, (assistant(REPLIED), Message(role, answering(messages, CONTINUE)))
         # Having decided to reply, it may write a call all the same.
         answer = without_decision(self.answer(messages, ask, options, head, after))
         return with_text_calls(answer, self._messages, self._tools, self._options)
