@@ -38,6 +38,7 @@ _DOORS = {"openai": "dial", "session": "sessions"} | {
     name: name
     for name in ("approvals", "chat", "health", "metrics", "ready", "runs", "sessions", "sign-ins", "traces", "v1")
 }
+STOPPING = "The agent is stopping, and has not answered in time. Send the request again."
 LEFT = 499  # what proxies note for a client that left before an answer started
 _ALLOWED = "Authorization, Api-Key, Content-Type, Last-Event-ID"
 _EXPOSED = "Retry-After, X-Run-Id, X-Trace-Id"
@@ -129,6 +130,10 @@ class Guard:
             with suppress(ClientDisconnect):
                 await self.app(scope, receive, send)
             refusal, exchange.fault = exchange.fault, None
+            if refusal is None and exchange.status == LEFT and not exchange.left:
+                # The server ends what is in progress when it stops, and the SDK's middleware takes that for a caller
+                # who has left: uvicorn would answer 500.
+                refusal = refused(500 if is_dial else 503, STOPPING, "stopping", retry_after=1)
         if refusal is not None and exchange.status == LEFT:
             await refusal.response()(scope, receive, send)
 
@@ -190,6 +195,7 @@ class _Exchange:
         self._in_text, self._cut = False, b""
         self.origin: str | None = None  # that may read the answer
         self.limit, self.is_upload, self.status = 0, False, LEFT
+        self.left = False  # the caller
         self.fault: Failure | None = None
 
     async def send(self, message: Message) -> None:
@@ -211,6 +217,7 @@ class _Exchange:
 
     async def receive(self) -> Message:
         message = await self._receive()
+        self.left = self.left or message["type"] == "http.disconnect"
         piece = message.get("body", b"")
         self._length += len(piece)
         if self._length > self.limit:

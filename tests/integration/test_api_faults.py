@@ -1,11 +1,13 @@
 """How the HTTP door handles invalid requests, and failures of its model or database."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import FormData
 
@@ -241,3 +243,14 @@ async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_c
     assert all("DIAL_ENDPOINT" in reply.error["message"] for reply in away)
     assert "DIAL_API_KEY" in keyless.error["message"]
     assert answer.status == 200
+
+
+async def test_a_request_that_is_not_answered_when_the_server_stops_is_to_be_sent_again(tmp_path: Path) -> None:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session:
+        async with http_api(never_answering(), tmp_path=tmp_path) as api:
+            body = {"messages": [said("Hi")]}
+            asked = asyncio.create_task(session.post(f"{api.url}/v1/chat/completions", json=body))
+            await api.upstream.received(1)
+        answer = await asked
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert (await answer.json())["error"]["code"] == "stopping"
