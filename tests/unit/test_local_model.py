@@ -371,7 +371,7 @@ async def test_what_is_no_plain_rule_is_left_to_the_model(
     assert answer.text == "I think so."
 
 
-@pytest.mark.parametrize(("question", "is_named"), [("Who are you?", True), ("Who wrote Emma?", False)])
+@pytest.mark.parametrize(("question", "is_named"), [("Who are you?", True), ("Who wrote Emma, can you tell?", False)])
 async def test_the_model_reads_the_agents_name_where_it_is_asked_for(
     session: aiohttp.ClientSession, question: str, is_named: bool
 ) -> None:

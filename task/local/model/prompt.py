@@ -156,7 +156,9 @@ RESULT_SHARE = 3  # a result takes a third of the room at most
 _SINGLE_TOKENS = re.compile(r"[^\w\s]|\d")  # small models' tokenizers spend a token on each
 _CHARACTERS_PER_TOKEN = 4
 _FIRST_SENTENCE = re.compile(r"[^.:\n]{1,120}")
-_YOU = re.compile(r"(?i)\b(?:you|your|yourself|du|dein|vous|usted)\b")
+_WHO = re.compile(
+    r"(?i)\b(?:(?:who|what) are you|who (?:made|built|created) you|your name|yourself|wer bist du|qui (?:es-tu|êtes-vous))\b"
+)
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 
@@ -221,7 +223,7 @@ def deciding(messages: Sequence[Message], files: Sequence[str], after_table: boo
 def answering(messages: Sequence[Message], sentence: str) -> str:
     """The last `sentence` before an answer; with the agent's name where the question is about it."""
     asked = [message.text() for message in messages if message.role is Role.USER][-1:]
-    return sentence + NAME if asked and _YOU.search(asked[0]) else sentence
+    return sentence + NAME if asked and _WHO.search(asked[0]) else sentence
 
 
 def fitted(messages: Sequence[Message], room: int) -> list[Message]:
