@@ -156,9 +156,7 @@ RESULT_SHARE = 3  # a result takes a third of the room at most
 _SINGLE_TOKENS = re.compile(r"[^\w\s]|\d")  # small models' tokenizers spend a token on each
 _CHARACTERS_PER_TOKEN = 4
 _FIRST_SENTENCE = re.compile(r"[^.:\n]{1,120}")
-_WHO = re.compile(
-    r"(?i)\b(?:(?:who|what) are you|who (?:made|built|created) you|your name|yourself|wer bist du|qui (?:es-tu|êtes-vous))\b"
-)
+_WHO = re.compile(r"(?i)\b(?:(?:who|what) are you|who (?:made|built) you|your name|yourself|wer bist du|qui es-tu)\b")
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 
