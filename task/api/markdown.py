@@ -26,12 +26,12 @@ MOST_RENDERED = 200_000  # characters of a text
 MOST_INLINE, MOST_STEPS = 4000, 75_000  # characters of a paragraph, and those that its marks are searched over
 _CLOSING = {"$$": "$$", "\\[": "\\]"}  # of displayed formulas
 _CLOSES = {**_CLOSING, "\\(": "\\)"}
-_DOLLARS = r"\$\$((?:[^$\\]++|\\(?:.|\Z)|\$(?!\$))*+)"  # a dollar behind a backslash closes nothing
-_BRACKETS = r"\\\[((?:[^\\]++|\\(?!\]))*+)"
-_PARENTHESES = r"\\\(((?:[^\\]++|\\(?!\)))*+)\\\)"
+_DOLLARS = r"\$\$((?>(?:[^$\\]++|\\(?:.|\Z)|\$(?!\$))*))"  # a dollar behind a backslash closes nothing
+_BRACKETS = r"\\\[((?>(?:[^\\]++|\\(?!\]))*))"
+_PARENTHESES = r"\\\(((?>(?:[^\\]++|\\(?!\)))*))\\\)"
 # A price has letters around it, spaces inside, or words behind its amount.
 _PRICE = r"\s|\$|\d[\d.,]*[kKMB]?[\s(]+[A-Za-z]{2,}\b"
-_DOLLAR = rf"(?<![^\W_])\$(?!{_PRICE})((?:[^$\\]++|\\.)*+)(?<!\s)\$(?![^\W_])"
+_DOLLAR = rf"(?<![^\W_])\$(?!{_PRICE})((?>(?:[^$\\]++|\\.)*))(?<!\s)\$(?![^\W_])"
 _INLINE = re.compile(rf"{_DOLLARS}\$\$|{_BRACKETS}\\\]|{_PARENTHESES}|{_DOLLAR}", re.DOTALL)
 _BLOCK = re.compile(rf"(?:{_DOLLARS}(?:\$\$|\Z)|{_BRACKETS}(?:\\\]|\Z))[ \t]*(?=\n|\Z)", re.DOTALL)
 

@@ -230,7 +230,7 @@ _CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_CODE}(?:{_AND}{_CODE})*
 _NAMED = re.compile(_CODE, re.ASCII)
 _JOIN = re.compile(_AND, re.ASCII | re.IGNORECASE)
 _REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
-_END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
+_END = re.compile(r"(?>(?:\s*+,?+\s*+please)?)\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
 _SEGMENTS = re.compile(r"[\n;]")
 
 

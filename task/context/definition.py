@@ -25,7 +25,7 @@ _LONGEST_REFERENCE = 2000
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 _COMMENT = re.compile(r"^#(?!#)")
 _TEMPLATE = re.compile(r"^#?\s*initial_prompt_template\s*:\s*(?P<value>\S.*)$")
-_REFERENCE = re.compile(r"^(?P<bullet>[-*+]\s++)?(?P<title>[^:@\s]++(?:\s++[^:@\s]++)*+)\s*+:\s*+@(?P<path>\S.*)$")
+_REFERENCE = re.compile(r"^(?P<bullet>[-*+]\s++)?(?P<title>[^:@\s]++(?>(?:\s++[^:@\s]++)*))\s*+:\s*+@(?P<path>\S.*)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import count
 
 from task.conversation.messages import Attachment, Message, Role, attached
 
-MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
+MARKER = re.compile(r"\[(\d{1,4}+(?>(?:\s*+[,;–-]\s*+\d{1,4}+)*))\]")
 # The agent's own in DIAL, which are no part of what a model wrote.
 TAGS = re.compile(r'(?<=\])(?:<cit id="c\d{1,4}" data-id="c\d{1,4}"></cit>)+')
 _RANGE = re.compile(r"(\d+)(?:\s*[–-]\s*(\d+))?")

@@ -193,8 +193,9 @@ def _beside(tools: Sequence[ToolSchema], options: ModelOptions, profile: Provide
 
 
 def _wire_message(message: Message, profile: ProviderProfile) -> dict[str, Any]:
-    if message.role in _PLAIN_ROLES and not (message.tool_calls or message.attachments or message.name):
-        return {"role": _PLAIN_ROLES[message.role], "content": message.content or ""}  # nearly all of a long history
+    plain = type(message) is Message and not (message.tool_calls or message.attachments or message.name)
+    if plain and message.role in _PLAIN_ROLES:  # nearly all of a long history
+        return {"role": _PLAIN_ROLES[message.role], "content": message.content or ""}
     wire = message.as_dict()
     if message.tool_calls:
         if profile.empty_content == "text" and message.content is None:

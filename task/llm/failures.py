@@ -26,7 +26,7 @@ CORE, MODEL_SERVER = "DIAL Core", "The model's server"
 
 _TEXT_LIMIT = 500
 _KEY = re.compile(r"\bsk-[\w*.-]+")
-_TAG = re.compile(r"<(script|style)(?:[^<]|<(?!/?\1))*+</\1>|<[^<>]*+>", re.IGNORECASE)
+_TAG = re.compile(r"<(script|style)(?>(?:[^<]|<(?!/?\1))*)</\1>|<[^<>]*+>", re.IGNORECASE)
 # vLLM, Anthropic, Gemini and llama.cpp have no code for it.
 _TOO_LONG = re.compile(
     r"maximum context length|prompt is too long|context (length|size|window).{0,40}exceed|exceeds? .{0,60}context|"

@@ -7,24 +7,25 @@ EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for
 
 _LINE_END = re.compile(r"\r\n|[\n\r]")
 _WORDS = re.compile(r" *+(?:[^\W\d_]|#|\*\*)")
-_HEAD = re.compile(r"(?:[ \t>\ufeff]|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])|\[\^(?:[^\]\\\n\r]|\\.)*+\]:)*+")
+_HEAD = re.compile(r"(?>(?:[ \t>\ufeff]|[-*+](?=[ \t])|\d{1,9}[.)](?=[ \t])|\[\^(?>(?:[^\]\\\n\r]|\\.)*)\]:)*)")
 _TAG = re.compile(r"<(?![a-zA-Z][a-zA-Z0-9+.-]*+[:@])")
 _FENCE = re.compile(r"(`{3,}+(?![^\n\r]*`)|~{3,}+)[^\n\r]*+(?:\r\n|[\n\r])")
 _ITEM = re.compile(r"( *+)(?:[-*+]|1[.)]) {1,3}")  # what begins an item of a list in the middle of a paragraph, too
 # What does nothing in a formula, also where formulas are not recognised.
 _TEX = r"(?:(?!www)[^\n\r`~$<&:!\]\\]|[<&:!](?![\w#/!?\[\\])|\](?![(:])|\\[^\n\r`~$<&:!\[\]()])"
 _FORMULA = re.compile(
-    rf"(?:\$\$|\\\[)(?:{_TEX}++(?:\$\$|\\\])|[ \t]*+\n(?:{_TEX}*+\n)++(?:\$\$|\\\])[ \t]*+(?=\n))", re.IGNORECASE
+    rf"(?:\$\$|\\\[)(?:(?>{_TEX}+)(?:\$\$|\\\])|[ \t]*+\n(?>(?:(?>{_TEX}*)\n)+)(?:\$\$|\\\])[ \t]*+(?=\n))",
+    re.IGNORECASE,
 )
 _HEAD_SO_FAR = re.compile(
-    r"(?:\r|<[\w+.-]*+|[-*+]|\d{1,9}[.)]?|\[(?:\^(?:[^\]\\\n\r]|\\.)*+\\?\]?)?|`++[^`\n\r]*+|~++[^\n\r]*+|\$|\\"
-    rf"|(?:\$\$|\\\[)(?:{_TEX}|\n)*+(?:\$\$?|\\\]?)?[ \t]*+)?\Z"
+    r"(?:\r|<[\w+.-]*+|[-*+]|\d{1,9}[.)]?|\[(?:\^(?>(?:[^\]\\\n\r]|\\.)*)\\?\]?)?|`++[^`\n\r]*+|~++[^\n\r]*+|\$|\\"
+    rf"|(?:\$\$|\\\[)(?>(?:{_TEX}|\n)*)(?:\$\$?|\\\]?)?[ \t]*+)?\Z"
 )
 _CODE_LINE = re.compile(r"( *+)(`++|~*+)[ \t]*+")
 _MAY_CLOSE = re.compile(r"[\n\r](?= {0,3}(?:[`~]|\Z))")
 _RUN, _DECIDES = re.compile(r"\\?`++"), re.compile(r"[`\n\r]")
 # DIAL Chat shows its cursor as code: behind more than one backquote something else must come first.
-_INLINE = re.compile(r"(`++)(?:[^`\n\r]++|(?!\1(?!`))`++)++\1(?!`)(?:(?<=[^`]`)|(?=[ \t\n.,;)]))")
+_INLINE = re.compile(r"(`++)(?>(?:[^`\n\r]++|(?!\1(?!`))`++)+)\1(?!`)(?:(?<=[^`]`)|(?=[ \t\n.,;)]))")
 _DOLLARS = re.compile(r"\$|\\[()\[\]]")
 # In a table a bar ends a cell, in code too. A table has a line of bars and dashes behind its first one.
 _BAR = re.compile(r"(?<!\\)\|")

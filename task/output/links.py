@@ -21,10 +21,10 @@ _NAMES = (
     r"|li|mark|ol|p|q|ruby|rp|rt|s|samp|small|span|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|u|ul|var|wbr)"
 )
 # No entity that becomes another character, and no backquote: it could be the end of code that begins before the tag.
-_VALUES = "|".join(rf"{quote}(?:[^{quote}&<>`\x00-\x1f]|&amp;|&[\w-]++=)*+{quote}" for quote in "\"'")
+_VALUES = "|".join(rf"{quote}(?>(?:[^{quote}&<>`\x00-\x1f]|&amp;|&[\w-]++=)*){quote}" for quote in "\"'")
 _ATTRIBUTES = r"href|src|alt|title|align|dir|rel|target|colspan|rowspan|start|value|width|height"
 _ATTRIBUTE = rf" ++(?:open|(?:{_ATTRIBUTES})=(?:{_VALUES}))"
-_TAG = re.compile(rf"<(?:/{_NAMES} *+|{_NAMES}((?:{_ATTRIBUTE})*+) *+/?)>", re.IGNORECASE)
+_TAG = re.compile(rf"<(?:/{_NAMES} *+|{_NAMES}((?>(?:{_ATTRIBUTE})*)) *+/?)>", re.IGNORECASE)
 _ADDRESSES = re.compile(r" (href|src)=(?:\"([^\"]*+)\"|'([^']*+)')", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp)[;,]", re.IGNORECASE)
 _HARMLESS, _ACTIVE = frozenset({"mailto", "tel", "sms"}), frozenset({"javascript", "vbscript", "data"})

@@ -22,23 +22,23 @@ _SHORT = 64
 # What ends an address or a label: backquotes before it belong to it.
 _WORD_END, _LABEL_END = re.compile(r"[\s<]"), re.compile(r"\](?!\[)")
 # No text in which something else than a bracket could end it: code, a tag, a formula.
-_IMAGE_TEXT = re.compile(r"!\[((?:[^\[\]\\`<$]++|\[[^\[\]\\`<$]*+\])*+)\]")
-_GAP = r"[ \t]*+(?:(?:\r\n|[\n\r])[ \t]*+)?+"
-_PART = r"(?:[^\x00-\x20\x7f()\\]++|\\.)*+"
+_IMAGE_TEXT = re.compile(r"!\[((?>(?:[^\[\]\\`<$]++|\[[^\[\]\\`<$]*+\])*))\]")
+_GAP = r"[ \t]*+(?>(?:(?:\r\n|[\n\r])[ \t]*+)?)"
+_PART = r"(?>(?:[^\x00-\x20\x7f()\\]++|\\.)*)"
 _DESTINATION = re.compile(
-    rf"\({_GAP}(<[^<>\n\r\\]*+>|(?!<){_PART}(?:\({_PART}\){_PART})*+)"
-    rf"(?:(?=[ \t\n\r]){_GAP}(?:\"[^\"\n\r\\]*+\"|'[^'\n\r\\]*+')?+{_GAP})?+\)"
+    rf"\({_GAP}(<[^<>\n\r\\]*+>|(?!<){_PART}(?>(?:\({_PART}\){_PART})*))"
+    rf"(?>(?:(?=[ \t\n\r]){_GAP}(?>(?:\"[^\"\n\r\\]*+\"|'[^'\n\r\\]*+')?){_GAP})?)\)"
 )
 # An address of a definition other than https://…, which is looked at as any in a text.
 _TARGET = re.compile(rf"\]:{_GAP}(?:[<\\&]|/[\\/]|[a-zA-Z][\w+.-]*+(?:[\\&]|:(?!//)))")
 _TARGET_SO_FAR = re.compile(rf"\]:{_GAP}(?:/|[a-zA-Z][\w+.-]*+(?::/?)?)?\Z")
-_OPEN = re.compile(r"\((?:[^()]++|\([^()]*+(?:\)|\Z))*+\Z")
+_OPEN = re.compile(r"\((?>(?:[^()]++|\([^()]*+(?:\)|\Z))*)\Z")
 _PLAIN, _SAFE = re.compile(r"<([\w./:?=%+~#,@ ()-]*+)>"), "/:?=%+~#,@"
 _WWW = re.compile(r"(?<![a-zA-Z0-9])[wW]{3}")
 _ADDRESS_END = re.compile(r"[ \t\r\n<]|\]\(")
 _TRAILING = "?!.,:;*_~\"')]}|>`\u00a0\u202f"
 _AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\x00-\x20<>`]*+|[\w.+-]++@[\w.-]++)>")
-_TAG_SO_FAR = re.compile(r"</?[\w.+-]*+(?:[:@ ][^\x00-\x1f<>`]*+)?+/?\Z")
+_TAG_SO_FAR = re.compile(r"</?[\w.+-]*+(?>(?:[:@ ][^\x00-\x1f<>`]*+)?)/?\Z")
 _LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*+\Z")
 _NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
 

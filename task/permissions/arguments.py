@@ -10,7 +10,8 @@ from task.permissions.hosts import is_address, words_of
 from task.permissions.shell import parsed
 
 _COMMAND = re.compile(
-    r"(?:(?!command)\w)*+command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments", re.I
+    r"(?>(?:(?!command)\w)*)command\w*|cmds?|shell|bash|scripts?|code|exec|run|program|executable|arg[sv]|arguments",
+    re.I,
 )
 _compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 _WORDS = frozenset({"args", "argv", "arguments"})

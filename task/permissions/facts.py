@@ -14,7 +14,7 @@ from task.permissions.shell import Script, parsed
 from task.permissions.taint import hosts_of, is_dial_file, is_plain, urls_in
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
-_REMOTE = re.compile(r"(?:[\w.-]++@)?+([\w-]++(?:\.[\w-]++)++)(?::.*|/.*)?")
+_REMOTE = re.compile(r"(?>(?:[\w.-]++@)?)([\w-]++(?>(?:\.[\w-]++)+))(?::.*|/.*)?")
 _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BETWEEN = re.compile(r"[=:,@]")
 _ROOT = re.compile(r"[/~]|\.\.")

@@ -85,7 +85,7 @@ def _list() -> tuple[dict[str, _Form], dict[str, str], dict[str, str]]:
         operands, words = entry.get("operands", ""), entry.get("words")
         open_ended = not operands and words in (None, ".*")
         if words is None:
-            words = f"(?:{options})*+(?:{operands})" if operands else f"(?:{options}|{_OPERAND})*+( --( .*)?)?"
+            words = f"(?>(?:{options})*)(?:{operands})" if operands else f"(?>(?:{options}|{_OPERAND})*)( --( .*)?)?"
         # A blank stands for the beginning of a word, which no word contains.
         expression = re.compile(words.replace(" ", "\0"), re.DOTALL)
         form = _Form(expression, open_ended, entry.get("kind", "reads"), entry.get("otherwise", "unlisted"))

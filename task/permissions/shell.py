@@ -131,7 +131,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 def _mark(rest: str) -> str:
     # What in front of the rest of a line is not plain.
     if rest[0] in "'\"":
-        inside = re.match(r'"(?:[^"$`!\\]|\\[\\"])*+([$`!\\])', rest)
+        inside = re.match(r'"(?>(?:[^"$`!\\]|\\[\\"])*)([$`!\\])', rest)
         return f"{inside[1]} in double quotes" if inside else "a quote that is not closed"
     return "another redirection than > >> < 2> 2>> 2>&1" if rest[0] in "<>0123456789" else f"an unquoted {rest[0]}"
 

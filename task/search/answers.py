@@ -35,7 +35,7 @@ _END = re.compile(
 COVERAGE = 0.6  # the share of a statement's content words that its source must contain
 _FEW_WORDS = 2  # shorter statements ("Yes.", "In short:") cannot be checked
 _STEM_CHARS = 5
-_MARKER = re.compile(r"(?<!\s)\s*+\[(\d{1,3}(?:\s*+[,;]\s*+\d{1,3})*+)\]")
+_MARKER = re.compile(r"(?<!\s)\s*+\[(\d{1,3}(?>(?:\s*+[,;]\s*+\d{1,3})*))\]")
 _NUMBER = re.compile(r"\d+(?:[.,:/\u00a0\u202f' ]\d+)*%?")
 _SENTENCE = re.compile(r"(?<=[.!?…])(?:\s*\[\d[\d,; ]*\])*\s+(?=[^\s\[])|\n+")
 _CLAUSE = re.compile(r"[,;:()–—]\s|\s(?:but|sondern|mais|sino|но|але)\s", re.IGNORECASE)

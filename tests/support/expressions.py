@@ -18,6 +18,7 @@ ROOMS = ("task", "mcp_servers")
 CALLS = frozenset({"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"})
 FILLER = "a0 \n._-:/<>[]()\"'`*#|,=&$\\"
 REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
+SINGLE = (codes.LITERAL, codes.NOT_LITERAL, codes.IN, codes.ANY)
 SPELLED = (codes.LITERAL, codes.RANGE)
 
 
@@ -113,6 +114,19 @@ def worst_cases(pattern: re.Pattern[Any], width: int) -> list[Case]:
 def _tree(pattern: re.Pattern[Any]) -> Any:
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
     return parser.parse(source, pattern.flags)
+
+
+def possessive_groups(pattern: re.Pattern[Any]) -> int:
+    """How many groups the expression repeats possessively; a repeated character or set is no group."""
+    return _possessive(_tree(pattern))
+
+
+def _possessive(nodes: Any) -> int:
+    count = 0
+    for code, value in nodes:
+        is_group = code is codes.POSSESSIVE_REPEAT and (len(value[2]) > 1 or value[2][0][0] not in SINGLE)
+        count += is_group + sum(map(_possessive, [value[2]] if code in REPEATS else _inner(code, value)))
+    return count
 
 
 def _repeats(nodes: Any, before: str) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from time import process_time
 
 import pytest
 
-from tests.support.expressions import Case, Expression, expressions_of, files, worst_cases
+from tests.support.expressions import Case, Expression, expressions_of, files, possessive_groups, worst_cases
 
 FILES = files()
 LINEAR = Expression("linear", re.compile(r"[a-z]|[0-9]"), ("finditer",))
@@ -54,6 +54,13 @@ def test_the_expressions_of_the_whole_product_are_found() -> None:
     places = {expression.place for file in FILES for expression in expressions_of(file)}
     assert len(places) > 150
     assert {"task.permissions.icerc:_PARTS", "mcp_servers.duckduckgo.text:_CHARSET"} <= places
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_group_is_repeated_possessively_which_python_before_3_11_5_does_wrongly(file: str) -> None:
+    assert possessive_groups(re.compile(r"a++b*+(?:c|de)?+")) == 1
+    # An atomic group says the same. Source: CPython issue 106052.
+    assert [expression.place for expression in expressions_of(file) if possessive_groups(expression.pattern)] == []
 
 
 @pytest.mark.parametrize(

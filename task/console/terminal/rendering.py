@@ -45,7 +45,7 @@ _STYLES = Theme(
     {"markdown.code": "cyan", "markdown.h2": "bold", "markdown.link": "cyan", "markdown.link_url": "underline"}
 )
 FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
-_WORDS = re.compile(r"(?:\\.|[^\s\\])++\\?|\s++|\\")  # and the blanks between them
+_WORDS = re.compile(r"(?>(?:\\.|[^\s\\])+)\\?|\s++|\\")  # and the blanks between them
 _ASCII = re.compile(r"[\n\t -~]*")
 
 
