@@ -2,10 +2,10 @@
 # requirements change. Choose another interpreter with `make PYTHON=python3.12 …`.
 
 PYTHON  ?= python3
-# Twice as many as processors: many tests wait for processes and servers.
-WORKERS ?= 4
+# More than the two processors: many tests wait for processes and servers.
+WORKERS ?= 3
 # Many of these start a whole product or a browser.
-SYSTEM_WORKERS ?= 3
+SYSTEM_WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
