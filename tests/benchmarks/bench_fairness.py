@@ -2,7 +2,7 @@
 
 The wicked caller sends the worst text of every parser as a question and has it answered, has HTML read that takes
 long, streams 200 chunks a second, has 100 documents indexed, keeps 8 kernels counting and follows a silent run 500
-times. Each of these is measured alone first, then all at once, again and again until the documents are indexed.
+times. Each of these is measured alone first, then all at once, repeated until the documents are indexed.
 Whoever is within the documented limits is answered, or the benchmark fails. With a PORT it is the wicked caller.
 """
 
